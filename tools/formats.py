@@ -12,6 +12,7 @@ from msgspec.msgpack import encode
 from roost import __version__
 from roost.core.state.records import FORMAT
 from roost.model.events import PutRecords, Reserve, SetPool, SetProject
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.result import Result, ResultProblem
@@ -19,6 +20,7 @@ from roost.model.records.template import Parameter, Template, TemplateHead, Temp
 from roost.ports.store import Change
 from tests.core.scene import Scene, job, service
 
+DIGEST = "sha256:" + "0" * 64
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "formats"
 
 
@@ -40,9 +42,14 @@ def records() -> list[Change]:
         job("huge", resources={"cpu": 99}),
         job("nightly", schedule="0 3 * * *"),
         job("pack", count=2, gang=True),
+        job("made", outputs=["dist/**"], inputs=[{"from": DIGEST, "to": "src"}]),
+        job("used", inputs=[{"workload": "made", "to": "in"}]),
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
-    scene.ended("many.0", result=Result(b'{"n":1}', size=9))
+    gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)
+    scene.ended("many.0", result=Result(b'{"n":1}', size=9), outputs=Outputs(FileSet(DIGEST, 2, 20), gaps))
+    scene.running("made.0")
+    scene.ended("made.0", outputs=Outputs(FileSet(DIGEST, 2, 20)))
     scene.ended("many.1", code=3, result=Result(problem=ResultProblem.TOO_LARGE, size=70_000))
     scene.cancel("huge")
     scene.submit(service("web", count=2, command="other"), same_ok=True)

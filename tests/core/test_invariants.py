@@ -10,6 +10,7 @@ from roost.core.state.allocation import Allocation
 from roost.core.state.state import State
 from roost.model.events import RunNow
 from roost.model.reasons.attempts import UpdatedToVersion
+from roost.model.records.files import FileSet
 from roost.model.records.workload import After
 from tests.core.scene import Scene, job, service
 
@@ -60,6 +61,7 @@ BENT = [
     bent("progress_is_counted", lambda state: setattr(state.progress["default/long"], "placed_count", 3)),
     bent("results_are_counted", lambda state: state.result_bytes.update(default=5)),
     bent("results_are_counted", lambda state: setattr(state, "result_bytes_all", 5)),
+    bent("named_files_are_counted", lambda state: state.file_sets.update(default={FileSet("sha256:0"): 1})),
     bent("workloads_end_once", lambda state: state.finished.clear()),
     bent("workloads_end_once", lambda state: setattr(state, "finished_instances", 5)),
     bent("workloads_end_once", lambda state: setattr(state.workloads["default/up"], "finished_ms", 5)),

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 from roost.core.dependencies.invariants import ORDER_RULES
 from roost.core.state.allocation import Allocation, allocation_of
+from roost.core.state.counts import COUNT_RULES
 from roost.core.state.dependencies import link
 from roost.core.state.queue import FOREVER, start_by_ms
 from roost.core.state.state import State, is_over
 from roost.core.watch import waiting_since_ms
-from roost.model.keys import split_workload_key
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Workload
@@ -289,15 +289,6 @@ def serials_only_grow(state: State) -> Complaints:
         yield f"serial {state.serial} is beyond {state.meta.reserved}"
 
 
-def results_are_counted(state: State) -> Complaints:
-    wanted: Counter[str] = Counter()
-    for instance in state.instances.values():
-        if instance.result is not None and instance.result.data:
-            wanted[split_workload_key(instance.workload)[0]] += len(instance.result.data)
-    if wanted != state.result_bytes or wanted.total() != state.result_bytes_all:
-        yield f"results have {dict(wanted)} bytes, counted are {state.result_bytes} and {state.result_bytes_all}"
-
-
 RULES: tuple[Callable[[State], Complaints], ...] = (
     room_is_what_is_held,
     claims_are_counted,
@@ -313,7 +304,7 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     who_stands_behind_follows,
     preemption_has_no_cycles,
     serials_only_grow,
-    results_are_counted,
+    *COUNT_RULES,
     *ORDER_RULES,
 )
 
@@ -386,6 +377,8 @@ FACETS: dict[str, Callable[[State], object]] = {
     "dependents": lambda state: {key: sorted(dependant) for key, dependant in sorted(state.dependents.items())},
     "schedules": lambda state: sorted(state.schedules),
     "runs": lambda state: {key: sorted(run) for key, run in sorted(state.runs.items())},
+    "versions": lambda state: dict(sorted(state.versions.items())),
+    "file_sets": lambda state: {project: dict(sets) for project, sets in sorted(state.file_sets.items())},
     "finished": lambda state: (sorted(state.finished), state.finished_instances),
 }
 

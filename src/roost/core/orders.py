@@ -1,5 +1,7 @@
 """Orders for nodes: the deltas of a step, or the whole assignment when deltas do not follow."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from roost.core.passed_results import NOT_IN_NAMES, ResultsPassed, results_passed
@@ -8,6 +10,7 @@ from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.model.keys import host_and_port
 from roost.model.protocol import Order, Run, Stop
+from roost.model.records.files import RunInput, input_folder
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, WhenLost, WorkloadKind
@@ -61,7 +64,20 @@ def run_order(state: State, instance: Instance) -> Run:
         ports=instance.ports,
         env=_variables(state, workload, instance.index),
         after=instance.prefilled_behind,
+        inputs=tuple(_inputs(workload, instance)) if policy.inputs else (),
     )
+
+
+def _inputs(workload: Workload, instance: Instance) -> Iterator[RunInput]:
+    """The inputs of a run: those of its workload, and the outputs that it got when it was released."""
+    for item in workload.policy.inputs:
+        if item.files is not None:
+            yield RunInput(item.to, item.files.digest)
+        elif item.url:
+            yield RunInput(item.to, url=item.url, sha256=item.sha256)
+        for given in (*workload.input_files, *instance.input_files) if item.workload else ():
+            if given.workload == item.workload:
+                yield RunInput(input_folder(item, given.index), given.files.digest, item.path)
 
 
 def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:

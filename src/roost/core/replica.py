@@ -18,6 +18,7 @@ from roost.core.dependencies.release import depends_by_element, enqueue
 from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
 from roost.core.state.dependencies import link, unlink
+from roost.core.state.files import count_instance_files, count_workload_files
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, StoredFormat
 from roost.core.state.results import count_result
@@ -64,6 +65,7 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
         old = state.instances.pop(key, None)
         if old is not None:
             count_result(state, old, -1)
+            count_instance_files(state, old, -1)
             state.progress[old.workload].counts[old.state] -= 1
             if old.state in ALLOCATED:
                 state.release(state.spec_of(old), old)
@@ -138,6 +140,8 @@ def take_over(state: State, now: int, *, unclean: bool = False) -> None:
 def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> None:
     workload = _WORKLOAD.decode(value) if value is not None else None
     existing = state.workloads.get(key)
+    if existing is not None:
+        count_workload_files(state, existing, -1)
     if existing is not None and (workload is None or workload.serial != existing.serial):
         del state.workloads[key]  # a new one of that name comes last
         state.progress.pop(key, None)
@@ -147,6 +151,7 @@ def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> Non
     if workload is not None:
         workload.policy = state.intern_policy(workload.policy)
         state.workloads[key] = workload
+        count_workload_files(state, workload, 1)
         if workload.policy.schedule:
             state.schedules[key] = None
         if workload.parent:
@@ -154,11 +159,13 @@ def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> Non
 
 
 def _follow_version(state: State, _: str, key: str, value: bytes | None) -> None:
-    if value is None:
-        state.versions.pop(key, None)
-        return
-    state.versions[key] = spec = _WORKLOAD.decode(value)
-    spec.policy = state.intern_policy(spec.policy)
+    existing = state.versions.pop(key, None)
+    if existing is not None:
+        count_workload_files(state, existing, -1)
+    if value is not None:
+        state.versions[key] = spec = _WORKLOAD.decode(value)
+        spec.policy = state.intern_policy(spec.policy)
+        count_workload_files(state, spec, 1)
 
 
 def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
@@ -208,6 +215,7 @@ def _follow_opaque(state: State, kind: str, key: str, value: bytes | None) -> No
 def _enter(state: State, instance: Instance) -> None:
     state.instances[instance.key] = instance
     count_result(state, instance, 1)
+    count_instance_files(state, instance, 1)
     workload = state.spec_of(instance)
     progress = state.progress_of(workload)
     progress.placed_count = max(progress.placed_count, instance.index + 1)

@@ -6,6 +6,7 @@ import msgspec
 
 from roost.model.keys import WorkloadKey, workload_key
 from roost.model.protocol import Hello, Report, Usage
+from roost.model.records.files import InputFiles
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.records.plan import Plan
 from roost.model.records.project import Pool, Project, Reservation
@@ -21,6 +22,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True):
     policy: Policy
     document: bytes
     values: tuple[tuple[tuple[str, str], ...], ...] = ()  # variables of each element of an array
+    input_files: tuple[InputFiles, ...] = ()  # of a version that comes back: those it had
 
     @property
     def key(self) -> WorkloadKey:

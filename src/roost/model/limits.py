@@ -73,6 +73,7 @@ PATTERN_LENGTH_MAX = 200  # matching is linear in it: half a millisecond with th
 INPUTS_MAX = 100  # of one workload; each may be a directory of 100,000 files
 OUTPUTS_MAX = 100  # patterns of one workload
 OUTPUT_GAPS_MAX = 100  # reported of one attempt; a pattern each, and some files
+INPUT_FOLDERS_MAX = 1_000  # of one workload, from arrays: 130 KB in its record and in each order, as a long document
 FILE_PATH_BYTES_MAX = 1_024  # of a place or pattern; Linux takes 4,096, and the work directory has a path of its own
 URL_LENGTH_MAX = 2_000
 VERSIONS_MAX = 10  # of one workload that are kept: each has a document

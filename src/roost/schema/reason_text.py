@@ -24,6 +24,7 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
+from roost.model.records.files import OutputGap, OutputProblem
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
@@ -183,7 +184,10 @@ def _dependency_unknown(why: attempts.DependencyUnknown, visible: Visible | None
     return f"dependency {_dependency(why, visible)} is {known}"
 
 
-def _dependency(why: reason.DependencyEnded | attempts.DependencyUnknown, visible: Visible | None) -> str:
+def _dependency(
+    why: reason.DependencyEnded | attempts.DependencyUnknown | attempts.DependencyWithoutOutputs,
+    visible: Visible | None,
+) -> str:
     if why.dependency is None or not _sees(why.dependency, visible):
         return HIDDEN
     return why.dependency.key + (f".{why.element}" if why.element is not None else "")
@@ -254,6 +258,27 @@ def _result_not_kept(why: attempts.ResultNotKept, _: Visible | None) -> str:
     return f"result not kept: {texts[why.problem]}"
 
 
+GAP_TEXTS = {
+    OutputProblem.MISSING: "no file matches",
+    OutputProblem.TOO_LARGE: "too large",
+    OutputProblem.TOO_MANY: "too many files",
+    OutputProblem.NOT_A_FILE: "not a regular file, or a link that leaves the work directory",
+    OutputProblem.UNREADABLE: "the agent cannot read it",
+    OutputProblem.CHANGED: "it changed while it was read",
+    OutputProblem.NOT_STORED: "it could not be stored in time",
+    OutputProblem.PROJECT_FULL: "the project has no room for more files",
+}
+
+
+def gap_text(gap: OutputGap) -> str:
+    return f"{gap.path or 'all outputs'} ({GAP_TEXTS[gap.problem]})"
+
+
+def _outputs_missing(why: attempts.OutputsMissing, _: Visible | None) -> str:
+    more = f" and {why.more} more" if why.more else ""
+    return f"required outputs are missing: {', '.join(map(gap_text, why.gaps))}{more}"
+
+
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.Submitted: "submitted",
     attempts.RecoveredFromAgent: "submitted to an earlier server",
@@ -275,6 +300,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
     attempts.ResultNotKept: _result_not_kept,
+    attempts.OutputsMissing: _outputs_missing,
     attempts.LeaseExpired: "lease of node {node} expired",
     attempts.StoppedByNode: "node {node} stopped it",
     attempts.StreamClosed: "node {node} disconnected",
@@ -299,6 +325,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.DeadlineUnreachable: "deadline cannot be met: it takes {expected_ms}, and {left_ms} are left",
     attempts.QueueTimeout: "queue timeout of {limit_ms} exceeded",
     attempts.DependencyUnknown: _dependency_unknown,
+    attempts.DependencyWithoutOutputs: lambda why, visible: f"dependency {_dependency(why, visible)} has no outputs",
     attempts.TicksSkipped: _ticks,
     reason.NodeLost: "node {node} lost: {cause}",
     reason.MovedToQueue: "moved: {cause}",

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from roost.model.protocol import Hello, Report, Run
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.spec.document import encode_document, read_document
@@ -19,6 +20,11 @@ def run_of(**fields: Any) -> Run:
     return Run(document=encode_document(read_document(document)), **given)
 
 
+DIGEST = "sha256:" + "0" * 64
+WITH_INPUTS: dict[str, Any] = {
+    "inputs": [{"from": "blob:code", "to": "src"}, {"workload": "build", "path": "*", "to": "in"}, {"workload": "b"}]
+}
+INPUTS = (RunInput("src", DIGEST), RunInput("in/7", DIGEST, "*"), RunInput("", DIGEST))
 OFFER = {"cpu": 1_000}
 WRONG = {
     "no name": (Hello("", "m", Facts(OFFER), 0), "node: a name cannot be empty"),
@@ -56,6 +62,33 @@ WRONG = {
     "a result of a strange size": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result(b"1", size=-1))),)),
         "reports[5].result.size: ",
+    ),
+    **{
+        f"outputs with {what}": (
+            Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", outputs=outputs)),)),
+            f"reports[5].outputs.{path}: ",
+        )
+        for what, outputs, path in (
+            ("a digest that is none", Outputs(FileSet("sha256:00")), "files.digest"),
+            ("a negative number of files", Outputs(FileSet(DIGEST, -1)), "files.files"),
+            ("a negative size", Outputs(FileSet(DIGEST, 1, -1)), "files.size"),
+            ("an absurd size", Outputs(FileSet(DIGEST, 1, 1 << 60)), "files.size"),
+            ("many gaps", Outputs(None, (OutputGap(OutputProblem.MISSING),) * 101), "gaps"),
+            ("a strange problem", Outputs(None, (OutputGap("lazy"),)), "gaps"),  # type: ignore[arg-type]
+            ("a long path", Outputs(None, (OutputGap(OutputProblem.MISSING, "x" * 1_025),)), "gaps.path"),
+        )
+    },
+    "a run without an input of its document": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(document=WITH_INPUTS, inputs=INPUTS[1:]), Report(5, "running")),)),
+        "runs[5].inputs: its document has an input 'src'",
+    ),
+    "an input with a digest that is none": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(inputs=(RunInput("a", "sha256:"),)), Report(5, "running")),)),
+        "runs[5].inputs.digest: ",
+    ),
+    "an input outside of the work directory": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(inputs=(RunInput("../a", DIGEST),)), Report(5, "running")),)),
+        "runs[5].inputs: ",
     ),
     "a version before the first": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(version=-1), Report(5, "running")),)),
@@ -121,6 +154,9 @@ async def test_a_hello_that_makes_no_sense_is_refused_in_a_message(hello: Hello,
 
 def test_a_hello_with_an_attempt_is_fine() -> None:
     check_hello(Hello("n.example", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),)))
+    with_files = Report(5, "ended", outputs=Outputs(FileSet(DIGEST, 1, 5), (OutputGap(OutputProblem.MISSING, "*"),)))
+    run = run_of(document=WITH_INPUTS, inputs=INPUTS)
+    check_hello(Hello("n.example", "m", Facts(OFFER), 0, ((run, with_files),)))
     sick = Report(5, "ended", cause="unhealthy", error="http /: 503", ready=False)
     check_hello(Hello("n", "m", Facts(OFFER, address="10.1.2.3"), 0, ((run_of(version=4, env=(("A", ""),)), sick),)))
 

@@ -6,7 +6,8 @@ which instances wait. Nothing is decided where it happens: a change is noted in 
 `release_dependents` goes through the notes.
 """
 
-from roost.core.dependencies.conditions import evaluate, evaluate_element
+from roost.core.dependencies.conditions import evaluate, evaluate_element, evaluate_for
+from roost.core.dependencies.inputs import missing_files, take_files
 from roost.core.state.dependencies import ALL
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
@@ -14,6 +15,7 @@ from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
 from roost.core.transitions import finish_if_over, move, note_instance
 from roost.core.watch import watch_queue
+from roost.model.events import WorkloadSpec
 from roost.model.keys import instance_key
 from roost.model.reasons.attempts import DependenciesMet
 from roost.model.reasons.reason import Reason
@@ -22,6 +24,7 @@ from roost.model.records.workload import After, Workload
 from roost.model.states import InstanceState, Milestone, WhenFull, WorkloadKind
 
 DECISIONS_MAX = 2_000  # in one step, as many as placements: a commit stays below a megabyte
+FILES_PER_DECISION = 5  # sets of files that a dependent gets: 100 bytes in its record each
 
 
 def release_dependents(state: State, out: Step, now: int) -> None:
@@ -52,7 +55,7 @@ def wait(state: State, workload: Workload, conditions: tuple[After, ...]) -> Non
         state.notify_dependents(condition.workload)
 
 
-def conditions_of(state: State, workload: Workload) -> tuple[After, ...]:
+def conditions_of(state: State, workload: Workload | WorkloadSpec) -> tuple[After, ...]:
     """The dependencies of a workload, each with its `when`: the default depends on the kind of the other."""
     return tuple(
         After(condition.workload, condition.when or _default_when(state, condition.workload), condition.each)
@@ -70,9 +73,8 @@ def change_dependencies(state: State, existing: Workload, new: Workload) -> None
     """A pending workload has a new version: drop the conditions that it no longer names, and add the new ones."""
     before = {condition.workload for condition in existing.policy.after}
     stored = {condition.workload: condition for condition in existing.pending_conditions}
-    found = []
-    if existing.pending_conditions:
-        found = [item for item in conditions_of(state, new) if item.workload not in before or item.workload in stored]
+    settled = settled_conditions(state, existing, new)
+    found = [condition for condition in conditions_of(state, new) if condition not in settled]
     # A run of a schedule waits for other runs, which its document does not name.
     found += [condition for key, condition in stored.items() if key not in before]
     new.pending_conditions = existing.pending_conditions
@@ -81,20 +83,39 @@ def change_dependencies(state: State, existing: Workload, new: Workload) -> None
         _release(state, new, state.now_ms)
 
 
+def settled_conditions(state: State, existing: Workload, new: Workload | WorkloadSpec) -> tuple[After, ...]:
+    """The conditions of a new version that it does not wait for: they held before, or it was released."""
+    before = {condition.workload for condition in existing.policy.after}
+    waits = {condition.workload for condition in existing.pending_conditions}
+    is_settled = {key for key in before if key not in waits}
+    return tuple(item for item in conditions_of(state, new) if not waits or item.workload in is_settled)
+
+
 def depends_by_element(workload: Workload) -> bool:
     return any(condition.each for condition in workload.policy.after)
 
 
 def bad_elements(state: State, workload: Workload, index: int) -> Reason | None:
     """Why an element that never ran cannot be retried; None: it can wait."""
-    found = [evaluate_element(state, item, index).impossible for item in conditions_of(state, workload) if item.each]
-    return next((reason for reason in found if reason is not None), None)
+    conditions = [condition for condition in conditions_of(state, workload) if condition.each]
+    return _first_impossible(state, workload, conditions, index)
 
 
 def bad_conditions(state: State, workload: Workload) -> Reason | None:
     """Why a workload that was never released cannot be retried; None: it can wait."""
-    found = [evaluate(state, item).impossible for item in conditions_of(state, workload) if not item.each]
-    return next((reason for reason in found if reason is not None), None)
+    conditions = [condition for condition in conditions_of(state, workload) if not condition.each]
+    return _first_impossible(state, workload, conditions)
+
+
+def _first_impossible(
+    state: State, workload: Workload, conditions: list[After], index: int | None = None
+) -> Reason | None:  # fmt: skip
+    for condition in conditions:
+        impossible = evaluate_for(state, condition, index).impossible
+        reason = impossible or missing_files(state, workload, condition, index)
+        if reason is not None:
+            return reason
+    return None
 
 
 def _decide(state: State, out: Step, dependant: str, key: str, indexes: dict[int, None], now: int) -> int:
@@ -105,8 +126,12 @@ def _decide(state: State, out: Step, dependant: str, key: str, indexes: dict[int
         return _decide_elements(state, out, workload, condition, indexes, now)
     verdict = evaluate(state, condition, indexes)
     if verdict.satisfied:
+        missing = take_files(state, workload, condition)
+        if missing is not None:
+            return cancel_dependents(state, out, workload, missing, now)
         _done(state, workload, condition)
-        return 1 + _release_if_free(state, out, workload, now)
+        more = len(workload.input_files) // FILES_PER_DECISION
+        return 1 + more + _release_if_free(state, out, workload, now)
     if verdict.impossible is not None:
         return cancel_dependents(state, out, workload, verdict.impossible, now)
     return 0
@@ -159,8 +184,11 @@ def _try_element(state: State, out: Step, workload: Workload, instance: Instance
     for condition in workload.pending_conditions:
         verdict = evaluate_element(state, condition, instance.index) if condition.each else evaluate(state, condition)
         is_open = is_open or verdict.is_open
-        if verdict.impossible is not None:  # at once: later, the dependency may be forgotten
-            move(state, out, instance, InstanceState.CANCELLED, verdict.impossible, now)
+        reason: Reason | None = verdict.impossible
+        if condition.each and verdict.satisfied:
+            reason = take_files(state, workload, condition, instance)
+        if reason is not None:  # at once: later, the dependency may be forgotten
+            move(state, out, instance, InstanceState.CANCELLED, reason, now)
             return 1
     if is_open:
         return 0

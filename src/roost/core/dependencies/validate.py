@@ -7,7 +7,9 @@ from roost.core.state.state import State
 from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.events import WorkloadSpec
 from roost.model.keys import split_workload_key
+from roost.model.limits import INPUT_FOLDERS_MAX
 from roost.model.records.workload import AffinityRules, After, Policy, Workload
+from roost.model.spec.document import outputs_in
 from roost.model.spec.placement import NESTING
 from roost.model.states import AffinityKind, Domain, Milestone, WorkloadKind
 
@@ -19,7 +21,7 @@ def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> Paced[tuple[
     """The first new workload with an impossible dependency, by key, and why."""
     elements = 0
     for key, wanted in new.items():
-        error = _shape(wanted)
+        error = _shape(wanted) or _inputs(state, new, wanted)
         for index, condition in enumerate(wanted.policy.after):
             error = error or _condition(state, new, wanted, condition, f"after[{index}]")
             yield 1
@@ -54,6 +56,30 @@ def _shape(wanted: WorkloadSpec) -> Invalid | None:
             return Invalid(f"after[{index}].each", f"only the elements of a job wait for one each, not a {policy.kind}")
         if condition.each and policy.gang:
             return Invalid(f"after[{index}].each", "the elements of a gang start together, not each after its own")
+    return None
+
+
+def _inputs(state: State, new: Mapping[str, WorkloadSpec], wanted: WorkloadSpec) -> Invalid | None:
+    """Why outputs of other workloads cannot be inputs. They are of jobs, which end."""
+    by_element = {condition.workload for condition in wanted.policy.after if condition.each}
+    for position, item in enumerate(wanted.policy.inputs):
+        other = new.get(item.workload) or state.workloads.get(item.workload)
+        if not item.workload or other is None:
+            message = f"there is no workload {split_workload_key(item.workload)[1]}" if item.workload else ""
+        elif other.policy.kind != WorkloadKind.JOB:
+            message = f"{other.name} is a {other.policy.kind}, which does not end; inputs are outputs of jobs"
+        elif other.policy.schedule:
+            message = f"{other.name} runs by a schedule; name one of its runs"
+        elif not outputs_in(other.document):
+            message = f"{other.name} has no outputs; list them in its document"
+        elif other.count > INPUT_FOLDERS_MAX and item.workload not in by_element:
+            message = (
+                f"{other.name} has {other.count:,} instances; outputs of at most {INPUT_FOLDERS_MAX:,} can be inputs"
+            )
+        else:
+            message = ""
+        if message:
+            return Invalid(f"inputs[{position}].workload", message)
     return None
 
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.core.queue.gang import join_gang
+from roost.core.state.files import count_instance_files, count_workload_files, give_files
 from roost.core.state.results import count_result
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
@@ -14,10 +15,11 @@ from roost.model.keys import instance_key
 from roost.model.limits import COUNT_SERVICE_MAX
 from roost.model.protocol import Report, Run
 from roost.model.reasons.attempts import NotReported, RecoveredFromAgent
+from roost.model.records.files import FileSet, Input, InputFiles, covers, folder_index
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.transition import InstanceTransition
-from roost.model.records.workload import Policy, Workload
+from roost.model.records.workload import After, Policy, Workload
 from roost.model.spec.document import check_document, decode_document
 from roost.model.states import ALLOCATED, AttemptState, InstanceState, WhenLost, WorkloadKind
 
@@ -46,6 +48,7 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     if existing is not None:  # another agent has reported an earlier attempt, which had ended
         state.progress_of(workload).counts[existing.state] -= 1
         count_result(state, existing, -1)
+        count_instance_files(state, existing, -1)
     state_now = InstanceState.STARTING if report.state == AttemptState.STARTING else InstanceState.RUNNING
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.version = run.version
@@ -62,6 +65,9 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     progress.placed_count = max(progress.placed_count, run.index + 1)
     state.allocate(state.spec_of(instance), instance)
     state.touch_instance(instance)
+    for condition in state.spec_of(instance).policy.after:
+        if condition.each:
+            give_files(state, instance, condition.workload, _files_from(run, state.spec_of(instance).policy, condition))
     if workload.policy.kind == WorkloadKind.SERVICE:
         state.mark_dirty(workload.key)
     return True
@@ -111,6 +117,7 @@ def _recreated(state: State, run: Run, now: int) -> Workload | None:
     if workload is None:
         return None
     state.workloads[workload.key] = workload
+    count_workload_files(state, workload, 1)
     join_gang(state, workload)
     _await_reports(state, workload, now)
     return workload
@@ -129,13 +136,33 @@ def _workload_of(state: State, run: Run) -> Workload | None:
     if policy is None:
         return None
     document = decode_document(run.document)
+    policy = msgspec.structs.replace(policy, inputs=tuple(_with_files(item, run) for item in policy.inputs))
+    given = [_files_from(run, policy, condition) for condition in policy.after if not condition.each]
     workload = Workload(
         document.project, document.name, state.intern_policy(policy), run.document, run.submitted_ms, run.serial,
         document.count, version=run.version, adopted=True,
         released_ms=max(run.submitted_ms, 1) if policy.after else 0,  # it ran: whatever it waited for had come
+        input_files=tuple(files for found in given for files in found),
     )  # fmt: skip
     is_extra = policy.kind == WorkloadKind.SERVICE and run.index < EXTRA_MAX
     return workload if workload.key == run.workload and (0 <= run.index < workload.count or is_extra) else None
+
+
+def _with_files(item: Input, run: Run) -> Input:
+    """An input of a document as its run has it: a name stands for the files that it stood for."""
+    found = [given.digest for given in run.inputs if covers(item, given)]
+    return msgspec.structs.replace(item, files=FileSet(found[0])) if item.files is not None and found else item
+
+
+def _files_from(run: Run, policy: Policy, condition: After) -> tuple[InputFiles, ...]:
+    """The outputs of a dependency that a run has. Only their digests are known."""
+    found = [
+        InputFiles(condition.workload, FileSet(given.digest), folder_index(item, given))
+        for item in policy.inputs
+        for given in run.inputs
+        if item.workload == condition.workload and covers(item, given)
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _of_another_version(state: State, workload: Workload, run: Run) -> Workload | None:
@@ -149,7 +176,9 @@ def _of_another_version(state: State, workload: Workload, run: Run) -> Workload 
         save_version(state, answer)
         return workload
     save_version(state, workload)
+    count_workload_files(state, workload, -1)
     state.workloads[answer.key] = answer
+    count_workload_files(state, answer, 1)
     state.touch_workload(answer)
     progress = state.progress_of(answer)
     progress.placed_count = max(progress.placed_count, answer.count)

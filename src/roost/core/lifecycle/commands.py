@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from roost.core.dependencies import release
+from roost.core.dependencies.inputs import take_present_files
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
@@ -10,6 +11,7 @@ from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
+from roost.core.state.files import count_workload_files
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -149,6 +151,7 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
         workload.rollout = Rollout(RolloutState.ROLLING, 0, now, now)
         state.mark_dirty(key)
     state.workloads[key] = workload
+    count_workload_files(state, workload, 1)
     join_gang(state, workload)
     state.touch_workload(workload)
     watch_queue(state, workload)
@@ -241,6 +244,7 @@ def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
             raise Conflict(message, code="may_still_run")
         yield 1
     _wait_again(state, workload, chosen)
+    _take_files_again(state, workload, chosen)
     _reopen(state, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
@@ -291,6 +295,17 @@ def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> Non
         release.wait(state, workload, workload.pending_conditions + again)
     for instance in stuck if not workload.pending_conditions else ():
         instance.blocked_on_dependency = False
+
+
+def _take_files_again(state: State, workload: Workload, chosen: list[Instance]) -> None:
+    """What is run again gets the present outputs of its dependencies. Others that run keep their inputs."""
+    if not workload.policy.inputs:
+        return
+    conditions = release.conditions_of(state, workload)
+    if workload.finished_ms:
+        take_present_files(state, workload, conditions)
+    for instance in chosen:
+        take_present_files(state, workload, conditions, instance)
 
 
 def materialise(state: State, workload: Workload, until: int) -> Paced[None]:

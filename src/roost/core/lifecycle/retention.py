@@ -2,6 +2,7 @@
 
 from roost.core.dependencies.release import release_forgotten
 from roost.core.state.dependencies import unlink
+from roost.core.state.files import count_instance_files, count_workload_files
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.records import Progress
 from roost.core.state.results import count_result
@@ -64,7 +65,7 @@ def forget(state: State, out: Step, workload: Workload) -> Paced[None]:
     state.schedules.pop(key, None)
     if workload.parent:
         unlink(state.runs, workload.parent, workload.key)
-    del state.workloads[key]
+    count_workload_files(state, state.workloads.pop(key), -1)
     state.finished.pop(key, None)
     state.dirty["workload", key] = None
     out.swept.append(f"{key}/{workload.serial}")
@@ -74,6 +75,7 @@ def drop_instance(state: State, out: Step, instance: Instance) -> None:
     """Remove the record of a finished instance. What this step did to it is still reported."""
     key = instance.key
     count_result(state, instance, -1)
+    count_instance_files(state, instance, -1)
     if state.dirty.get(("instance", key)) is not None:
         record = state.encoded_record("instance", key)
         lines = lines_between(instance.story, state.revision, state.revision + 1)

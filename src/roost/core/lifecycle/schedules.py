@@ -131,5 +131,7 @@ def _free_name(state: State, workload: Workload, schedule: Schedule, moment: int
 def _wanted(workload: Workload, name: str) -> WorkloadSpec:
     document = decode_document(workload.document)
     document.schedule, document.name = None, name
-    policy = check_document(document)
+    policy = msgspec.structs.replace(
+        check_document(document), inputs=workload.policy.inputs
+    )  # their files were found at submission
     return WorkloadSpec(workload.project, name, workload.count, policy, encode_document(document), workload.values)

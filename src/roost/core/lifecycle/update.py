@@ -4,11 +4,13 @@ from functools import lru_cache
 
 import msgspec
 
-from roost.core.dependencies.release import change_dependencies, depends_by_element, enqueue
+from roost.core.dependencies.inputs import Files, files_for_version
+from roost.core.dependencies.release import change_dependencies, depends_by_element, enqueue, settled_conditions
 from roost.core.lifecycle.adopt import complete
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, without_affinity
 from roost.core.state.allocation import allocation_of, selectors_of
+from roost.core.state.files import count_workload_files
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of, make_instance, save_version, version_of, versions_of
@@ -17,16 +19,18 @@ from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Rollback, WorkloadSpec
 from roost.model.keys import instance_key
-from roost.model.reasons.attempts import SUBMITTED, ScaledUp
+from roost.model.reasons.attempts import SUBMITTED, DependencyWithoutOutputs, ScaledUp
 from roost.model.reasons.reason import Reason, RolledBack
+from roost.model.records.files import FileSet, Input
 from roost.model.records.instance import Instance
-from roost.model.records.workload import Rollout, Workload
+from roost.model.records.workload import Policy, Rollout, Workload
 from roost.model.spec.document import decode_document
 from roost.model.states import InstanceState, RolloutState, WhenLost, WorkloadKind
 
 #: What a run is made of. All else of a document can change while it runs.
 DESTRUCTIVE_FIELDS = (
     "kind", "image", "command", "steps", "env", "ports", "resources", "timeout", "fenced", "health", "stderr",
+    "outputs",
 )  # fmt: skip
 
 
@@ -34,7 +38,18 @@ def is_same(known: Workload, wanted: WorkloadSpec) -> bool:
     """Whether the wanted workload exists already. One whose rollout failed does not: it is tried again."""
     if known.rollout is not None and known.rollout.state == RolloutState.FAILED:
         return False
-    return known.document == wanted.document and known.values == wanted.values
+    same = known.document == wanted.document and known.values == wanted.values
+    return same and _same_inputs(known.policy, wanted.policy)
+
+
+def _same_inputs(one: Policy, other: Policy) -> bool:
+    """Names (`blob:NAME`) may stand for other files than before, in the same document."""
+    return one.inputs == other.inputs or [*map(_origin, one.inputs)] == [*map(_origin, other.inputs)]
+
+
+def _origin(item: Input) -> Input:
+    """Without the sizes, which a server does not know of an adopted workload."""
+    return msgspec.structs.replace(item, files=FileSet(item.files.digest)) if item.files is not None else item
 
 
 def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Conflict | None:
@@ -59,7 +74,14 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
     if by_element and (policy.after != known.policy.after or wanted.count != known.count):
         message = f"the elements of {key} wait for one each; cancel it first to change their dependencies"
         return Conflict(message, code="cannot_change", path="after")
-    if policy.gang and (wanted.count != known.count or is_destructive(known, _changed(known, wanted))):
+    if by_element and not _same_inputs(policy, known.policy):
+        message = f"the elements of {key} have inputs of their own; cancel it first to change them"
+        return Conflict(message, code="cannot_change", path="inputs")
+    files = _files_of(state, known, wanted)
+    if isinstance(files, DependencyWithoutOutputs):
+        message = f"{key} was released, so it no longer waits for outputs"
+        return Conflict(message, code="cannot_change", path="inputs", reason=files)
+    if policy.gang and (wanted.count != known.count or is_destructive(known, _changed(known, wanted, files))):
         message = f"{key} is a gang, which starts together; cancel it first to start it as something else"
         return Conflict(message, code="cannot_change", path="gang")
     return None
@@ -72,7 +94,8 @@ def change(
     if known.policy.kind == WorkloadKind.SERVICE and not known.pending_conditions:
         for index in range(state.placed_count(known), known.count):  # they are of the version before for a while
             make_instance(state, known, index, SUBMITTED, now)
-    new = _changed(known, wanted)
+    files = _files_of(state, known, wanted)
+    new = _changed(known, wanted, files if isinstance(files, tuple) else known.input_files)
     _replace_version(state, known, new, reason, now, back=back)
     change_dependencies(state, known, new)
     if new.policy.schedule:
@@ -92,7 +115,9 @@ def _replace_version(state: State, old: Workload, new: Workload, reason: Reason,
     save_version(state, old)
     new.version, new.changed_ms, new.change, new.rollout = old.version + 1, now, reason, None
     new.policy = state.intern_policy(new.policy)
+    count_workload_files(state, old, -1)
     state.workloads[new.key] = new
+    count_workload_files(state, new, 1)
     state.touch_workload(new)
     if new.policy.kind == WorkloadKind.SERVICE:
         new.rollout = Rollout(RolloutState.ROLLING, 0 if back else _last_good(old), now, now)
@@ -148,13 +173,21 @@ def _before(state: State, workload: Workload, known: list[int]) -> int:
 
 
 def _wanted(version: Workload) -> WorkloadSpec:
-    return WorkloadSpec(version.project, version.name, version.count, version.policy, version.document, version.values)
+    return WorkloadSpec(
+        version.project, version.name, version.count, version.policy, version.document, version.values,
+        version.input_files,
+    )  # fmt: skip
 
 
-def _changed(known: Workload, wanted: WorkloadSpec) -> Workload:
+def _files_of(state: State, known: Workload, wanted: WorkloadSpec) -> Files | DependencyWithoutOutputs:
+    return files_for_version(state, known, wanted, settled_conditions(state, known, wanted))
+
+
+def _changed(known: Workload, wanted: WorkloadSpec, files: Files) -> Workload:
     return msgspec.structs.replace(
-        known, policy=wanted.policy, document=wanted.document, count=wanted.count, values=wanted.values
-    )
+        known, policy=wanted.policy, document=wanted.document, count=wanted.count, values=wanted.values,
+        input_files=files,
+    )  # fmt: skip
 
 
 def _fill_up(state: State, new: Workload, now: int) -> None:
@@ -185,6 +218,8 @@ def _adopt_pending(state: State, new: Workload) -> None:
 
 
 def is_destructive(old: Workload, new: Workload) -> bool:
+    if old.input_files != new.input_files or not _same_inputs(old.policy, new.policy):
+        return True
     if old.document == new.document and old.values == new.values:
         return False
     if old.values != new.values or _is_pinned(old) != _is_pinned(new):

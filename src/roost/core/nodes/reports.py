@@ -6,6 +6,7 @@ from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation
+from roost.core.state.files import set_outputs
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Paced, Step
 from roost.core.state.results import room_problem, set_result
@@ -23,7 +24,7 @@ from roost.model.reasons.reason import MovedToQueue, Reason
 from roost.model.reasons.subjects import HealthEvidence
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.spec.document import health_check_of
+from roost.model.spec.document import health_check_of, outputs_in
 from roost.model.states import ABSENT, AttemptState, EndCause, InstanceState, NodeStatus, WhenLost, WorkloadKind
 
 INCARNATION_DIGITS_MAX = 18
@@ -163,6 +164,8 @@ def apply_report(
     instance.log_size, instance.stderr_size = report.log_size, report.stderr_size
     if report.result is not None:  # of a file, which is read at the end and so replaces what was posted before
         set_result(state, instance, report.result)
+    if report.outputs is not None:
+        set_outputs(state, instance, report.outputs)
     ended_ms = min(now, max(received_ms - report.ended_ago_ms, instance.started_ms))
     if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
@@ -202,7 +205,8 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
         if report.cause == EndCause.TIMED_OUT:
             ending = InstanceState.TIMED_OUT
         elif report.cause == EndCause.EXITED and report.code == 0:
-            ending = InstanceState.SUCCEEDED
+            missing = attempts.outputs_missing(report.outputs) if report.outputs is not None else None
+            ending, reason = (InstanceState.FAILED, missing) if missing else (InstanceState.SUCCEEDED, reason)
         record_end(state, instance, ending, reason, now)
         ended(state, out, instance, ending, reason, now)
 
@@ -337,6 +341,9 @@ def result_posted(state: State, out: Step, event: happened.ResultPosted, now: in
     if not running or instance.prefilled_behind:
         message = f"{key} is {instance.state}: only what runs can get a result"
         raise Conflict(message, code="not_running", path="token")
+    if event.code is not None and outputs_in(state.spec_of(instance).document):
+        message = f"the outputs of {key} are collected when its process ends: post a result without a code"
+        raise Conflict(message, code="has_outputs", path="code")
     if event.result is not None:
         full = room_problem(state, instance, event.result)
         if full is not None:

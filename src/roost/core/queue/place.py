@@ -18,6 +18,7 @@ from roost.core.queue.gang import pending_members
 from roost.core.queue.preemption import could_preempt, preempt, preempt_gang
 from roost.core.queue.prefill import last_prefilled, prefill_depth
 from roost.core.state.allocation import Allocation, make_allocation, selectors_of
+from roost.core.state.files import set_outputs
 from roost.core.state.fleet import Fleet, Mask
 from roost.core.state.outcome import Paced, Placed, Step
 from roost.core.state.queue import EquivalenceClass, PendingHead, Queue
@@ -328,6 +329,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
         instance.exit_code = instance.signal = instance.log_size = instance.stderr_size = None
         instance.started_ms = instance.step = 0
         set_result(state, instance, None)
+        set_outputs(state, instance, None)
     else:
         instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
     instance.node, instance.decision_packed = node, decision

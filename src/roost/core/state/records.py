@@ -11,6 +11,7 @@ from roost.core.state.shared import Shared
 from roost.core.state.workload_mix import Shapes
 from roost.model.errors import NotFound
 from roost.model.reasons.reason import Reason
+from roost.model.records.files import FileSet
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
@@ -103,6 +104,7 @@ class StoredRecords:
         self.finished_instances = 0
         self.result_bytes: dict[str, int] = {}  # project -> bytes of the results of its instances
         self.result_bytes_all = 0
+        self.file_sets: dict[str, dict[FileSet, int]] = {}  # project -> set -> records that name it
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
 
@@ -117,6 +119,7 @@ class StoredRecords:
             setattr(self, name, Shared(getattr(origin, name), copy))
         for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes"):
             setattr(self, name, dict(getattr(origin, name)))
+        self.file_sets = Shared(origin.file_sets, dict)
         self.opaque_records = origin.opaque_records
         self.meta = msgspec.structs.replace(origin.meta, cursors=dict(origin.meta.cursors))
 

@@ -1,5 +1,6 @@
 """Earlier versions of workloads, kept while instances run them and for rollbacks; and the instances of a workload."""
 
+from roost.core.state.files import count_workload_files
 from roost.core.state.state import State
 from roost.model.limits import VERSIONS_MAX
 from roost.model.reasons.reason import Reason
@@ -13,6 +14,7 @@ def save_version(state: State, workload: Workload) -> None:
     """Store a workload before it is updated; the oldest versions without instances are dropped."""
     key = version_key(workload, workload.version)
     state.versions[key] = workload
+    count_workload_files(state, workload, 1)
     state.dirty["version", key] = workload
     numbers = versions_of(state, workload)
     if len(numbers) > VERSIONS_MAX:
@@ -33,7 +35,7 @@ def version_of(state: State, workload: Workload, number: int) -> Workload | None
 
 def forget_version(state: State, workload: Workload, number: int) -> None:
     key = version_key(workload, number)
-    del state.versions[key]
+    count_workload_files(state, state.versions.pop(key), -1)
     state.dirty["version", key] = None
 
 

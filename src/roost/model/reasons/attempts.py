@@ -13,7 +13,10 @@ from roost.model.reasons.subjects import (
     Requested,
     WorkloadRef,
 )
+from roost.model.records.files import OutputGap, Outputs
 from roost.model.records.result import Result, ResultProblem
+
+GAPS_SHOWN = 3  # in a reason, which stories repeat; the outputs of the attempt have all of them
 
 
 class Submitted(BaseReason, frozen=True):
@@ -123,6 +126,13 @@ class ResultNotKept(BaseReason, frozen=True):
 
     problem: ResultProblem
     size: int  # bytes that it wrote; 0: unknown
+
+
+class OutputsMissing(BaseReason, frozen=True):
+    """Its process ended well, but required outputs are not there."""
+
+    gaps: tuple[OutputGap, ...]  # the first of them
+    more: int = 0  # gaps beside these
 
 
 class LeaseExpired(OnNode, frozen=True):
@@ -248,6 +258,13 @@ class DependencyUnknown(BaseReason, frozen=True):
     is_partial: bool = False
 
 
+class DependencyWithoutOutputs(BaseReason, frozen=True):
+    """A dependency whose outputs are its inputs has none, or they were not kept."""
+
+    dependency: WorkloadRef | None
+    element: int | None = None
+
+
 class TickSkipped(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     tick_ms: int
     why: str  # run_active | runs_active | name_in_use | minute_used | refused
@@ -270,6 +287,12 @@ def not_kept(result: Result | None) -> ResultNotKept | None:
     return ResultNotKept(result.problem, result.size) if result is not None and result.problem is not None else None
 
 
+def outputs_missing(outputs: Outputs) -> OutputsMissing | None:
+    """Why an attempt that ended well has failed; None: it has not."""
+    gaps = outputs.required_gaps
+    return OutputsMissing(gaps[:GAPS_SHOWN], len(gaps[GAPS_SHOWN:])) if gaps else None
+
+
 SUBMITTED = Submitted()
 PROCESS_STARTED = ProcessStarted()
 ACCEPTED_BY_AGENT = AcceptedByAgent()
@@ -277,10 +300,10 @@ ACCEPTED_BY_AGENT = AcceptedByAgent()
 AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
-    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept | LeaseExpired
-    | StoppedByNode | StreamClosed | MissingOnNode | PinnedToLostNode | NodeReturned
+    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept
+    | OutputsMissing | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode | PinnedToLostNode | NodeReturned
     | CancelRequested | RetryRequested | RunReplaced
     | Preempted | NodeReserved | GangRestart | NodeDraining | PoolDraining | PoolFailed | PrefillTimeout
     | UpdatedToVersion | ScaledDown | DeadlinePassed | DeadlineUnreachable | QueueTimeout
-    | DependencyUnknown | TicksSkipped
+    | DependencyUnknown | DependencyWithoutOutputs | TicksSkipped
 )  # fmt: skip

@@ -59,6 +59,23 @@ class Outputs(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_lik
     files: FileSet | None = None
     gaps: tuple[OutputGap, ...] = ()
 
+    @property
+    def are_lost(self) -> bool:
+        """Whether there was something to keep, and nothing of it was kept."""
+        return self.files is None and any(gap.problem != OutputProblem.MISSING for gap in self.gaps)
+
+    @property
+    def required_gaps(self) -> tuple[OutputGap, ...]:
+        return tuple(gap for gap in self.gaps if gap.required)
+
+
+class InputFiles(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
+    """Outputs that a dependent got when it was released. It keeps them: every attempt has the same inputs."""
+
+    workload: str  # PROJECT/NAME, whose outputs these are
+    files: FileSet
+    index: int | None = None  # of an array: the instance, whose files have a folder of their own
+
 
 class RunInput(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     """An input as a node gets it: a manifest, or a URL."""
@@ -68,6 +85,24 @@ class RunInput(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_li
     path: str = ""  # a pattern: only these of its files
     url: str = ""
     sha256: str = ""
+
+
+def input_folder(item: Input, index: int | None) -> str:
+    """Where the outputs of an instance go: those of an array have a folder each."""
+    return item.to if index is None else f"{item.to}/{index}".lstrip("/")
+
+
+def folder_index(item: Input, given: RunInput) -> int | None:
+    """The inverse: of which instance of an array these files of a run are; None: they have no folder of their own."""
+    folder = given.to.removeprefix(item.to).lstrip("/")
+    is_index = bool(item.workload) and folder.isascii() and folder.isdecimal()
+    return int(folder) if is_index and input_folder(item, int(folder)) == given.to else None
+
+
+def covers(item: Input, given: RunInput) -> bool:
+    """Whether files of a run are an input of its document."""
+    is_there = given.to == item.to or folder_index(item, given) is not None
+    return is_there and given.path == item.path and (given.url == item.url if item.url else bool(given.digest))
 
 
 INPUT_WAITS_FOR = Milestone.SUCCEEDED  # what an input from a workload waits for, unless `after` says another

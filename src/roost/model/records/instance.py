@@ -9,7 +9,7 @@ import msgspec
 from roost.model.keys import InstanceKey
 from roost.model.reasons.reason import Reason
 from roost.model.reasons.subjects import HealthEvidence
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFiles, Outputs
 from roost.model.records.result import Result
 from roost.model.records.transition import InstanceStory
 from roost.model.states import InstanceState
@@ -43,6 +43,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     stderr_size: int | None = None  # likewise of the log of its stderr; None: also, it has none
     result: Result | None = None  # of this attempt; set by core/state/results.py alone
     outputs: Outputs | None = None  # of this attempt; set by core/state/files.py alone
+    input_files: tuple[InputFiles, ...] = ()  # of an element: outputs of the elements it waited for; likewise
     step: int = 0
     reason: Reason | None = None  # why it is in this state
     losses: int = 0  # attempts that ended because a node was lost

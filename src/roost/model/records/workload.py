@@ -5,7 +5,7 @@ import msgspec
 from roost.model.keys import WorkloadKey
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_PRIORITY, DEFAULT_RETENTION_MS, DEFAULT_RETRIES
 from roost.model.reasons.reason import Reason
-from roost.model.records.files import Input
+from roost.model.records.files import Input, InputFiles
 from roost.model.states import (
     AffinityKind,
     Domain,
@@ -183,6 +183,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     cancelled_below: int = 0  # while it is being cancelled: indexes below this one are done
     attempts_gone: int = 0  # of forgotten replicas: those that come after them count on, so no two logs have one name
     attempts_lost: int = 0  # attempts up to this one may have run in commits that were lost; their logs are not reused
+    input_files: tuple[InputFiles, ...] = ()  # outputs of what it waited for; set by core/state/files.py alone
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property

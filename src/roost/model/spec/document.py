@@ -13,7 +13,7 @@ from roost.model.records.template import TemplateUse
 from roost.model.records.workload import Ask, Policy
 from roost.model.spec.commands import StepBlock, check_argument, check_command, check_step, check_variable
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
-from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs
+from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs, outputs_of, with_inputs
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
     Placement,
@@ -137,6 +137,8 @@ def check_document(document: Document, path: str = "") -> Policy:
     when_lost = document.when_lost or (WhenLost.PIN if kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
     deadline_ms, deadline_at_ms = check(_deadline, document.deadline, _join(path, "deadline")) or (0, 0)
     gang, gang_size = check(_gang, document, _join(path, "gang")) or ("", 0)
+    after = check(after_of, document.after, document.project, document.name, document.count, _join(path, "after"))
+    inputs = check(check_inputs, document.inputs, document.project, document.name, _join(path, "inputs"))
     policy = Policy(
         kind=kind,
         ask=check(_ask, document, path),
@@ -158,11 +160,11 @@ def check_document(document: Document, path: str = "") -> Policy:
         deadline_at_ms=deadline_at_ms,
         expected_ms=check(_positive, document.expected, _join(path, "expected")),
         preemptible=kind != WorkloadKind.VM if document.preemptible is None else document.preemptible,
-        after=check(after_of, document.after, document.project, document.name, document.count, _join(path, "after")),
+        after=check(with_inputs, after or (), inputs or (), _join(path, "inputs")),
         schedule=check(schedule_of, document.schedule, kind, document.name, _join(path, "schedule")),
         update=check(update_of, document.update, kind, _join(path, "update")),
         restart=check(restart_of, document.restart, kind, _join(path, "restart")),
-        inputs=check(check_inputs, document.inputs, document.project, document.name, _join(path, "inputs")),
+        inputs=inputs,
     )
     problems.refuse()
     return policy
@@ -209,6 +211,11 @@ def separates_stderr(packed: bytes) -> bool:
     return False
 
 
+def outputs_in(packed: bytes) -> list[OutputBlock]:
+    """The outputs that a stored document asks for. Few do: the word is looked for before decoding."""
+    return outputs_of(decode_document(packed).outputs) if _OUTPUTS_KEY in packed else []
+
+
 def commands(document: Document) -> list[tuple[list[str], bool]]:
     """Argument vectors in order, and whether a failure is ignored."""
     if document.steps:
@@ -221,6 +228,7 @@ def commands(document: Document) -> list[tuple[list[str], bool]]:
 
 _DECODER = msgspec.msgpack.Decoder(Document)
 _SECRET_KEY = msgspec.msgpack.encode("secret")
+_OUTPUTS_KEY = msgspec.msgpack.encode("outputs")
 _STDERR_KEY = msgspec.msgpack.encode("stderr")
 
 

@@ -8,10 +8,12 @@ import msgspec
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.keys import workload_key
-from roost.model.records.files import FileSet, Input
+from roost.model.records.files import INPUT_WAITS_FOR, FileSet, Input
+from roost.model.records.workload import After
 from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
 from roost.model.spec.problems import check_each, indexed
+from roost.model.states import Milestone
 
 BLOB = "blob:"
 SHA256 = "sha256:"
@@ -76,6 +78,18 @@ def _input(block: InputBlock, project: str, name: str, path: str) -> Input:
         message = "is blob:NAME or sha256:DIGEST here; `roost` and the Python client send files of this machine"
         raise Invalid(f"{path}.from", message)
     return Input(to, files=FileSet(block.source))
+
+
+def with_inputs(after: tuple[After, ...], inputs: tuple[Input, ...], path: str) -> tuple[After, ...]:
+    """Dependencies with those that inputs imply: outputs of a workload are there when it has ended."""
+    found = {condition.workload: condition for condition in after}
+    for position, item in enumerate(inputs):
+        condition = found.setdefault(item.workload, After(item.workload, INPUT_WAITS_FOR)) if item.workload else None
+        if condition is not None and condition.when == Milestone.STARTED:
+            message = "has outputs when it has ended, but `after` waits only until it has started"
+            raise Invalid(f"{path}[{position}].workload", message)
+    between(len(found), 0, limits.AFTER_MAX, path, "workloads, with those of `after`")
+    return tuple(found.values())
 
 
 def check_outputs(blocks: list[str | OutputBlock], path: str) -> tuple[OutputBlock, ...]:

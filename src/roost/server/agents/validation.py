@@ -8,9 +8,12 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX
 from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
+from roost.model.records.files import FileSet, OutputProblem, Outputs, covers
 from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.records.result import Result, ResultProblem, problem_of
+from roost.model.records.workload import Policy
 from roost.model.spec.document import check_document, check_labels, decode_document
+from roost.model.spec.files import DIGEST, check_place
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
 
@@ -109,12 +112,13 @@ def _check_run(run: Run) -> None:
         document = decode_document(run.document)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Invalid(f"{path}.document", "this is not a workload's document") from None
-    check_document(document, path)
+    policy = check_document(document, path)
     if run.workload != f"{document.project}/{document.name}":
         raise Invalid(f"{path}.workload", f"its document is of {document.project}/{document.name}")
     _between(run.index, 0, document.count - 1, f"{path}.index")
     _check_bounds(run, RUN_BOUNDS, path)
     _check_env(run, f"{path}.env")
+    _check_inputs(run, policy, f"{path}.inputs")
     _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
     for device in run.devices:
         _between(device, 0, limits.GPUS_MAX - 1, f"{path}.devices")
@@ -143,6 +147,8 @@ def _check_report(report: Report) -> None:
     check_text(report.error, f"{path}.error")
     if report.result is not None:
         _check_result(report.result, f"{path}.result")
+    if report.outputs is not None:
+        _check_outputs(report.outputs, f"{path}.outputs")
 
 
 def _check_result(result: Result, path: str) -> None:
@@ -152,6 +158,35 @@ def _check_result(result: Result, path: str) -> None:
     if (result.problem is None) != bool(result.data) or (result.data and problem_of(result.data)):
         raise Invalid(f"{path}.data", f"a result is JSON of at most {limits.RESULT_BYTES_MAX:,} bytes")
     _between(result.size, 0, limits.BYTES_MAX, f"{path}.size")
+
+
+def _check_outputs(outputs: Outputs, path: str) -> None:
+    if outputs.files is not None:
+        _check_file_set(outputs.files, f"{path}.files")
+    _between(len(outputs.gaps), 0, limits.OUTPUT_GAPS_MAX, f"{path}.gaps")
+    for gap in outputs.gaps:
+        if gap.problem not in set(OutputProblem):
+            raise Invalid(f"{path}.gaps", f"outputs do not lack because of {gap.problem!r:.40}")
+        _between(len(gap.path), 0, limits.FILE_PATH_BYTES_MAX, f"{path}.gaps.path")
+
+
+def _check_file_set(files: FileSet, path: str) -> None:
+    if not DIGEST.fullmatch(files.digest):
+        raise Invalid(f"{path}.digest", f"a digest is sha256: and 64 hexadecimal digits, not {files.digest!r:.80}")
+    _between(files.files, 0, limits.COUNTABLE_MAX, f"{path}.files")
+    _between(files.size, 0, limits.BYTES_MAX, f"{path}.size")
+
+
+def _check_inputs(run: Run, policy: Policy, path: str) -> None:
+    """An adopted attempt gives these files to the next attempt, which must not lack one that its document names."""
+    _between(len(run.inputs), 0, limits.INPUTS_MAX + limits.INPUT_FOLDERS_MAX, path)
+    for given in run.inputs:
+        check_place(given.to, path)
+        if given.digest:
+            _check_file_set(FileSet(given.digest), path)
+    for item in policy.inputs:
+        if not any(covers(item, given) for given in run.inputs):
+            raise Invalid(path, f"its document has an input {item.to or '.'!r:.60}, which is not among these")
 
 
 def _check_bounds(message: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:
