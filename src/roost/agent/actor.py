@@ -10,6 +10,7 @@ import msgspec
 
 from roost.agent.health.state import HealthState
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.records.files import Outputs
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.spec.service import Check
@@ -59,9 +60,12 @@ class Attempt(msgspec.Struct):
     log_size: int = 0
     stderr_size: int | None = None
     result: Result | None = None
+    outputs: Outputs | None = None
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
     dropped: bool = False
+    has_exited: bool = False  # and its outputs are being collected
+    is_held: bool = False  # the driver does not have it yet, and a later agent would not know it: it is not reported
     sent: int = 0  # the sequence of the beat that reported it; 0: never, or not since it changed
 
     def report(self, now: int) -> Report:
@@ -75,11 +79,17 @@ class Attempt(msgspec.Struct):
             signal=self.signal,
             step=self.step,
             error=self.error,
-            ready=not self.stopping and (self.health is None or (self.health.ready and self.state == "running")),
+            ready=self._is_ready(),
             log_size=self.log_size,
             stderr_size=self.stderr_size,
             result=self.result,
+            outputs=self.outputs,
         )
+
+    def _is_ready(self) -> bool:
+        if self.stopping or self.has_exited:
+            return False
+        return self.health is None or (self.health.ready and self.state == "running")
 
     @property
     def result_size(self) -> int:
@@ -114,7 +124,8 @@ class Actor:
 
     def hello(self, now: int) -> Hello:
         self.session = 0
-        runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
+        known = [attempt for _, attempt in sorted(self.attempts.items()) if not attempt.is_held]
+        runs = tuple((attempt.run, attempt.report(now)) for attempt in known)
         for attempt in self.attempts.values():
             attempt.sent = 0
         self._news, self._due_ms, self._results_sent = {}, None, {}
@@ -195,6 +206,16 @@ class Actor:
         attempt.stopping = stopping
         self._changed(attempt, now + STARTING_DUE_MS)
 
+    def held(self, token: int) -> None:
+        """It waits for files. A server that hears nothing of it orders it again, should this agent end."""
+        self.attempts[token].is_held = True
+        self._news.pop(token, None)
+
+    def released(self, token: int, now: int) -> None:
+        """The driver gets it."""
+        self.attempts[token].is_held = False
+        self._changed(self.attempts[token], now + STARTING_DUE_MS)
+
     def watched(self, token: int, check: Check) -> None:
         """This attempt has a health check: it is not ready until that went well. Called before its first report."""
         attempt = self.attempts.get(token)
@@ -223,9 +244,13 @@ class Actor:
             return None
         return attempt.health.pause_ms(token, now - attempt.started_ms)
 
+    def is_running(self, token: int) -> bool:
+        attempt = self.attempts.get(token)
+        return attempt is not None and attempt.state == "running" and not attempt.has_exited
+
     def _checked(self, token: int) -> Attempt | None:
         attempt = self.attempts.get(token)
-        return attempt if attempt is not None and attempt.state == "running" and not attempt.stopping else None
+        return attempt if attempt is not None and self.is_running(token) and not attempt.stopping else None
 
     def started(self, token: int, at_ms: int, now: int) -> None:
         attempt = self.attempts.get(token)
@@ -239,6 +264,12 @@ class Actor:
             attempt.step = step
             self._changed(attempt, now + RUNNING_DUE_MS)
 
+    def exited(self, token: int, now: int) -> None:
+        """Its process has ended. Its end is reported with its outputs, once they are stored."""
+        attempt = self.attempts[token]
+        attempt.has_exited = True
+        self._changed(attempt, now + RUNNING_DUE_MS)
+
     def ended(self, event: Ended, now: int) -> None:
         attempt = self.attempts.get(int(event.id))
         if attempt is None or attempt.state == "ended":
@@ -250,6 +281,7 @@ class Actor:
         if event.cause == "stopped" and event.why is StopReason.UNHEALTHY:
             attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
         attempt.log_size, attempt.stderr_size, attempt.result = event.log_size, event.stderr_size, event.result
+        attempt.outputs, attempt.is_held = event.outputs, False
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:

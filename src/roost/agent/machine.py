@@ -12,17 +12,28 @@ import msgspec
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
 from roost.agent.connection.machine import Connected, LinkMachine, LogLine, Phase, StreamEffect
 from roost.agent.connection.machine import Effect as LinkEffect
+from roost.agent.files.progress import (
+    FETCH_MS_MAX,
+    CollectOutputs,
+    FetchInputs,
+    FileEffect,
+    FileProgress,
+    LeaveInputs,
+    LeaveOutputs,
+)
 from roost.agent.health.probe import ProbeTarget
-from roost.agent.prepare import from_note, health, log_names, prepare, waits_for
+from roost.agent.prepare import from_note, health, log_names, moved_up, prepare, waits_for, work_folder
 from roost.model.errors import Invalid
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run, Usage
+from roost.model.records.files import Outputs
 from roost.ports import driver
 
 ATTEMPTS_MAX = 4_096  # half of a keeper's table: ended attempts take room until the server knows of their end
 DOCUMENT_BYTES_MAX = 48 << 20  # of all attempts together: a hello holds them all, and a server takes 64 MiB
 LEASE_STEPS = 16  # the driver gets a lease when it grew by this part: a burst of answers costs one order
 LAST_EVENTS_MS = 300  # what the keeper reported before it asked us to end is here by then
+LAST_OUTPUTS_MS = 1_000  # for outputs, when the agent is to end: half of the time until it is gone
 
 
 class StopRun(msgspec.Struct, frozen=True):
@@ -63,7 +74,7 @@ class TakenOver(msgspec.Struct, frozen=True):
 
 Effect = (
     StreamEffect | Connected | LogLine | driver.RunRequest | StopRun | Forget | Lease | WatchHealth | CheckHealth
-    | LeaveHealth | CompleteLog | ReleaseLog | TakenOver
+    | LeaveHealth | CompleteLog | ReleaseLog | TakenOver | FileEffect
 )  # fmt: skip
 
 
@@ -76,6 +87,7 @@ class AgentMachine:
         self.actor = actor
         self.link = LinkMachine(actor, server, chance, now)
         self.logs: dict[int, tuple[str, ...]] = {}  # what the server calls the logs of each attempt
+        self._files = FileProgress()
         self._directory = directory
         self._mark = mark
         self._sizes: dict[int, int] = {}  # of the document and the variables of each attempt
@@ -96,32 +108,40 @@ class AgentMachine:
     # time
 
     def next_ms(self) -> int | None:
-        return min((at for at in (self.link.next_ms(), self._stop_at_ms) if at is not None), default=None)
+        times = (self.link.next_ms(), self._stop_at_ms, self._files.next_ms(self.actor.lease_until_ms))
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: int, usage: Usage | None = None) -> list[Effect]:
         if self._stop_at_ms is not None and now >= self._stop_at_ms:
             self._is_abandoned = True  # something still runs: another agent takes it over, and this is no goodbye
             return []
-        return self.resolve(self.link.tick(now, usage), now)
+        return [*self._give_up_files(now), *self.resolve(self.link.tick(now, usage), now)]
 
     def resolve(self, effects: list[LinkEffect], now: int) -> list[Effect]:
         """Effects of the link, with the actor's actions replaced by what they mean on this host."""
         found: list[Effect] = []
         for effect in effects:
             found += self._act(effect, now) if isinstance(effect, Action) else [effect]
-        return found
+        unwanted = [token for token in self._files.collecting if self.actor.attempts[token].dropped]
+        for token in unwanted:
+            found += [LeaveOutputs(token), *self._complete(token, None, now)]
+        return found + self._release(now)
 
     def stop(self, now: int) -> list[Effect]:
         """The agent is asked to end: its runs were stopped, or another agent is to take them over."""
-        self._stop_at_ms = now + LAST_EVENTS_MS
-        self._say_goodbye()
-        return []
+        has_outputs = any(token in self._files.outputs for token in self.live_attempts())
+        self._stop_at_ms = now + (LAST_OUTPUTS_MS if has_outputs else LAST_EVENTS_MS)
+        return self._say_goodbye(now)
 
-    def _say_goodbye(self) -> None:
-        """Once nothing runs: the server gets the rest, and a goodbye."""
-        if self._stop_at_ms is not None and not self.live_attempts():
+    def _say_goodbye(self, now: int) -> list[Effect]:
+        """Once nothing runs: the server gets the rest, and a goodbye. What has not begun, another node may start."""
+        effects: list[Effect] = []
+        if self._stop_at_ms is not None and all(map(self._files.is_before_driver, self.live_attempts())):
             self._stop_at_ms = None
+            for token in self.live_attempts():
+                effects += self._give_up(token, "stopped", "the agent ends", now)
             self.link.goodbye()
+        return effects
 
     def live_attempts(self) -> list[int]:
         return [token for token, attempt in self.actor.attempts.items() if attempt.state != "ended"]
@@ -129,6 +149,9 @@ class AgentMachine:
     # the driver
 
     def happened(self, event: driver.Event, now: int) -> list[Effect]:
+        return [*self._happened(event, now), *self._release(now)]
+
+    def _happened(self, event: driver.Event, now: int) -> list[Effect]:
         match event:
             case driver.Started():
                 self.actor.started(int(event.id), event.at, now)
@@ -148,15 +171,22 @@ class AgentMachine:
 
     def _ended(self, event: driver.Ended, now: int) -> list[Effect]:
         token = int(event.id)
+        if token in self._files.collecting:
+            return []
         error = event.error or ("out of memory" if event.oom else "")
-        self.actor.ended(msgspec.structs.replace(event, error=_line(error)), now)
+        event = msgspec.structs.replace(event, error=_line(error))
         effects: list[Effect] = [LeaveHealth(token)]
         sizes = (event.log_size, event.stderr_size or 0)
         effects += [CompleteLog(name, size) for name, size in zip(self.logs.get(token, ()), sizes, strict=False)]
         if event.why is driver.StopReason.SHUTDOWN:
             self.link.leave()
-        self._say_goodbye()
-        return effects
+        outputs = self._files.wanted(event) if self.actor.is_running(token) else []
+        if outputs:
+            self._files.collect(event, now)
+            self.actor.exited(token, now)
+            return [*effects, CollectOutputs(token, tuple(outputs), work_folder(self._directory, token))]
+        self.actor.ended(event, now)
+        return effects + self._say_goodbye(now)
 
     def _restore(self, event: driver.KnownRuns, now: int) -> list[Effect]:
         self._lease_ms = event.lease
@@ -206,9 +236,65 @@ class AgentMachine:
         return effects
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> list[Effect]:
+        effects: list[Effect] = [LeaveHealth(token)]
+        if token in self._files.fetching:
+            effects.append(LeaveInputs(token))
+        if self._files.is_before_driver(token):
+            self._files.taken(token)
         self.actor.ended(driver.Ended(str(token), cause, now, error=_line(error)), now)
-        self._say_goodbye()
-        return [LeaveHealth(token)]
+        return effects + self._say_goodbye(now)
+
+    # files
+
+    def fetched(self, token: int, problem: str, now: int) -> list[Effect]:
+        """The inputs of a run are in its work directory, or a problem says why they never will be."""
+        if token not in self._files.fetching:
+            return []
+        self._files.fetched(token)
+        effects = self._give_up(token, "error", problem, now) if problem else []
+        return effects + self._release(now)
+
+    def collected(self, token: int, outputs: Outputs, now: int) -> list[Effect]:
+        """The outputs of a run are stored, apart from what `outputs` names as gaps."""
+        return [*self._complete(token, outputs, now), *self._release(now)] if token in self._files.collecting else []
+
+    def _complete(self, token: int, outputs: Outputs | None, now: int) -> list[Effect]:
+        self.actor.ended(self._files.collected(token, outputs), now)
+        return self._say_goodbye(now)
+
+    def _release(self, now: int) -> list[Effect]:
+        """Give the driver what has its inputs, and whose predecessor is through with its own files.
+
+        Nothing begins without a session: the server that hears a hello may have given up what is not in it.
+        """
+        effects: list[Effect] = []
+        for token in list(self._files.held) if self.actor.session else ():
+            run = self.actor.attempts[token].run
+            if not self._is_kept_from(run.after):
+                self.actor.released(token, now)
+                effects.append(moved_up(self._files.taken(token), run))
+        return effects + self._release(now) if effects else effects  # one may have waited for another
+
+    def _is_kept_from(self, before: int) -> bool:
+        """Whether the room of an attempt cannot be used by its follower, although the driver may have ended it."""
+        attempt = self.actor.attempts.get(before)
+        is_live = attempt is not None and attempt.state != "ended"
+        return is_live and (before in self._files.outputs or self._files.is_before_driver(before))
+
+    def _give_up_files(self, now: int) -> list[Effect]:
+        """Whose time is over. The driver ends runs with the lease, but not those that it does not have."""
+        effects: list[Effect] = []
+        for token in self._files.overdue(now):
+            if token in self._files.fetching:
+                effects += self._give_up(
+                    token, "error", f"its inputs did not come in {FETCH_MS_MAX // 60_000} min", now
+                )
+            elif token in self._files.collecting:
+                effects.append(LeaveOutputs(token))
+                effects += self._complete(token, self._files.not_stored(token), now)
+        for token in self._files.leased() if self.actor.lease_until_ms <= now else ():
+            effects += self._give_up(token, "lease", "", now)
+        return effects
 
     # health checks
 
@@ -235,15 +321,23 @@ class AgentMachine:
             case Start():
                 return self._start(action.run, now)
             case Halt():
-                stop = StopRun(str(action.token), action.grace_ms, action.reason, action.detail)
-                return [LeaveHealth(action.token), stop]
+                return self._halt(action, now)
             case Forget():
                 self._sizes_sum -= self._sizes.pop(action.token)
+                self._files.forget(action.token)
                 return [action, *map(ReleaseLog, self.logs.pop(action.token))]
             case Lease():
                 return self._lease(action)
             case _:
                 assert_never(action)
+
+    def _halt(self, halt: Halt, now: int) -> list[Effect]:
+        if self._files.is_before_driver(halt.token):
+            return self._give_up(halt.token, "stopped", "", now)
+        if halt.token in self._files.collecting:
+            self._files.hurry(halt.token, now + halt.grace_ms)
+            return []
+        return [LeaveHealth(halt.token), StopRun(str(halt.token), halt.grace_ms, halt.reason, halt.detail)]
 
     def _start(self, run: Run, now: int) -> list[Effect]:
         logs = self._remember(run)
@@ -256,6 +350,10 @@ class AgentMachine:
             watch = self._watch_health(run)
         except Invalid as error:
             return self._give_up(run.token, "error", str(error), now)
+        if run.inputs or self._is_kept_from(run.after):
+            self.actor.held(run.token)
+            self._files.hold(run.token, request, now + FETCH_MS_MAX if run.inputs else None)
+            return [*watch, *([FetchInputs(run.token, run.inputs, request.dir)] if run.inputs else [])]
         return [*watch, request]
 
     def _lease(self, lease: Lease) -> list[Effect]:
@@ -269,6 +367,7 @@ class AgentMachine:
         size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
         self._sizes[run.token] = size
         self._sizes_sum += size
+        self._files.remember(run)
         names = self.logs[run.token] = log_names(run)
         return names
 

@@ -33,7 +33,7 @@ def prepare(
         steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
         env=environment(run, document, node, directory),
         secrets=secrets(document, handed),
-        dir=_folder(run, directory),
+        dir=work_folder(directory, run.token),
         log=log,
         stderr="".join(stderr),
         timeout_ms=run.timeout_ms,
@@ -43,6 +43,12 @@ def prepare(
         note=note(run),
         after=str(run.after) if run.after else "",
     )
+
+
+def moved_up(request: driver.RunRequest, run: Run) -> driver.RunRequest:
+    """The request of a run that was held back, behind the attempt that it now waits for."""
+    after = str(run.after) if run.after else ""
+    return request if request.after == after else msgspec.structs.replace(request, after=after, note=note(run))
 
 
 def environment(run: Run, document: Document, node: str, directory: str) -> dict[str, str]:
@@ -74,7 +80,7 @@ def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None
     if check is None:
         return None
     if check.argv:
-        place = _folder(run, directory)
+        place = work_folder(directory, run.token)
         env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
         return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"})
     return ProbeTarget(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
@@ -116,13 +122,13 @@ def _ports(run: Run, document: Document) -> dict[str, int]:
     return dict(zip(document.ports, run.ports, strict=False))
 
 
-def _folder(run: Run, directory: str) -> str:
-    return f"{directory}/work/{run.token}"
+def work_folder(directory: str, token: int | str) -> str:
+    return f"{directory}/work/{token}"
 
 
 def result_path(directory: str, token: str) -> str:
     """Where a run may leave its result. It is in the run's own directory, and goes with that."""
-    return f"{directory}/work/{token}/{RESULT_NAME}"
+    return f"{work_folder(directory, token)}/{RESULT_NAME}"
 
 
 def limits(document: Document) -> driver.Limits | None:

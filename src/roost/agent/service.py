@@ -13,6 +13,7 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.identity import NodeIdentity, keep_renewed
 from roost.agent.connection.machine import Connected, LogLine
 from roost.agent.connection.stream import AgentStream
+from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, LeaveInputs, LeaveOutputs
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
@@ -21,6 +22,7 @@ from roost.agent.results import ResultFiles
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
+from roost.model.records.files import OutputGap, OutputProblem, Outputs
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, RunRequest
 from roost.supervisor import SupervisedTasks, Work
@@ -92,37 +94,52 @@ class Service:
 
     def _perform(self, effects: Sequence[machine.Effect]) -> None:
         for effect in effects:
-            match effect:
-                case RunRequest():
-                    self.driver.start(effect)
-                case machine.StopRun():
-                    self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case Forget(token):
-                    self.driver.forget(str(token))
-                    self._results.forget(token)
-                case Lease(until_ms):
-                    self.driver.lease(until_ms)
-                case machine.WatchHealth(token, target):
-                    self.checks.watch(token, target)
-                case machine.CheckHealth(token, pause_ms):
-                    self.checks.begin(token, pause_ms)
-                case machine.LeaveHealth(token):
-                    self.checks.leave(token)
-                case machine.CompleteLog(name, size):
-                    self.spool.ended(name, size)
-                case machine.ReleaseLog(name):
-                    self.spool.release(name)
-                case machine.TakenOver(count):
-                    if count:
-                        end_leftovers(self._mark)
-                    self._restored.set()
-                case Connected():
-                    self.spool.reconnected()
-                case LogLine(text):
-                    log(text)
-                case _:
-                    self.link.perform(effect)
+            self._carry_out(effect)
         self.link.nudge()
+
+    def _carry_out(self, effect: machine.Effect) -> None:
+        match effect:
+            case RunRequest():
+                self.driver.start(effect)
+            case machine.StopRun():
+                self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
+            case Forget(token):
+                self.driver.forget(str(token))
+                self._results.forget(token)
+            case Lease(until_ms):
+                self.driver.lease(until_ms)
+            case machine.WatchHealth(token, target):
+                self.checks.watch(token, target)
+            case machine.CheckHealth(token, pause_ms):
+                self.checks.begin(token, pause_ms)
+            case machine.LeaveHealth(token):
+                self.checks.leave(token)
+            case machine.CompleteLog(name, size):
+                self.spool.ended(name, size)
+            case machine.ReleaseLog(name):
+                self.spool.release(name)
+            case FetchInputs() | LeaveInputs() | CollectOutputs() | LeaveOutputs():
+                self._perform_files(effect)
+            case machine.TakenOver(count):
+                if count:
+                    end_leftovers(self._mark)
+                self._restored.set()
+            case Connected():
+                self.spool.reconnected()
+            case LogLine(text):
+                log(text)
+            case _:
+                self.link.perform(effect)
+
+    def _perform_files(self, effect: FileEffect) -> None:
+        match effect:
+            case FetchInputs(token):
+                self._perform(self.machine.fetched(token, "this agent cannot fetch inputs", now_ms()))
+            case CollectOutputs(token, outputs):
+                gaps = tuple(OutputGap(OutputProblem.NOT_STORED, block.path, block.required) for block in outputs)
+                self._perform(self.machine.collected(token, Outputs(gaps=gaps), now_ms()))
+            case _:
+                pass
 
     def _measure(self) -> Usage | None:
         usage = self._usage()

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from roost.agent import machine
 from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
+from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.model.protocol import Hello, Welcome
+from roost.model.records.files import Outputs
 from roost.ports.driver import Event, RunRequest
 from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.logs import SimulatedSpool
@@ -17,6 +19,7 @@ from roost.sim.world.world import SimulatedProcess
 if TYPE_CHECKING:
     from roost.sim.world.host import SimulatedHost
 
+FILES_MS = (1, 3_000)  # how long inputs or outputs of a run take
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
 
 
@@ -83,6 +86,12 @@ class SimulatedAgent(SimulatedProcess):
         problem = "" if self.host.keeper.is_well(token) else "the check failed"
         self._perform(self.machine.probed(token, problem, self._now()))
 
+    def _fetched(self, token: int) -> None:
+        self._perform(self.machine.fetched(token, "", self._now()))
+
+    def _collected(self, token: int) -> None:
+        self._perform(self.machine.collected(token, Outputs(), self._now()))
+
     def _tick(self, at_ms: int) -> None:
         if at_ms == self._tick_ms:
             self._tick_ms = None
@@ -120,6 +129,10 @@ class SimulatedAgent(SimulatedProcess):
                     self._order(keeper.driver.lease, until_ms)
                 case machine.CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
+                case FetchInputs(token):
+                    self._later(self.host.world.between(*FILES_MS), self._fetched, token)
+                case CollectOutputs(token):
+                    self._later(self.host.world.between(*FILES_MS), self._collected, token)
                 case machine.CompleteLog() | machine.ReleaseLog() | machine.TakenOver() | link.Connected():
                     self.spool.heard(effect)
                 case _:

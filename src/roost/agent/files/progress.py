@@ -1,0 +1,143 @@
+"""Which runs of an agent wait for files: inputs to be fetched, outputs to be collected. No clock, no I/O."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from roost.model.protocol import Run
+from roost.model.records.files import OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.spec.document import decode_document
+from roost.model.spec.files import OutputBlock, OutputsWhen, outputs_of
+from roost.ports.driver import Ended, RunRequest, StopReason
+
+FETCH_MS_MAX = 2 * 3_600_000  # 64 GiB, the most of one input, at 10 MB/s
+COLLECT_MS_MAX = 2 * 3_600_000  # likewise
+_OUTPUTS_KEY = msgspec.msgpack.encode("outputs")
+
+
+class FetchInputs(msgspec.Struct, frozen=True):
+    """Make the work directory of a run with its inputs in it; answer with `fetched`. What is there is a leftover."""
+
+    token: int
+    inputs: tuple[RunInput, ...]
+    folder: str
+
+
+class LeaveInputs(msgspec.Struct, frozen=True):
+    """The run is not to begin: fetch no more of its inputs, and do not answer."""
+
+    token: int
+
+
+class CollectOutputs(msgspec.Struct, frozen=True):
+    """Store what these patterns match in the work directory of a run that has ended; answer with `collected`."""
+
+    token: int
+    outputs: tuple[OutputBlock, ...]
+    folder: str
+
+
+class LeaveOutputs(msgspec.Struct, frozen=True):
+    """The end of the run is reported without them: do not answer."""
+
+    token: int
+
+
+FileEffect = FetchInputs | LeaveInputs | CollectOutputs | LeaveOutputs
+
+
+class FileProgress:
+    """The runs that have files, each at most in one of three places.
+
+    `fetching`: its inputs are on their way. `held`: the driver does not have it, though its own inputs are there.
+    `collecting`: its process has ended, and its outputs are on their way.
+    """
+
+    def __init__(self) -> None:
+        self.fetching: dict[int, RunRequest] = {}
+        self.held: dict[int, RunRequest] = {}
+        self.collecting: dict[int, Ended] = {}
+        self.outputs: dict[int, list[OutputBlock]] = {}  # of every run that has some, until it is forgotten
+        self._until: dict[int, int] = {}  # when to give up, of those that are fetched or collected
+
+    def remember(self, run: Run) -> None:
+        """Note the outputs of a run. A document that cannot be read has none: it is never run."""
+        if _OUTPUTS_KEY not in run.document:  # a search is cheaper than decoding, and most documents have none
+            return
+        try:
+            outputs = outputs_of(decode_document(run.document).outputs)
+        except msgspec.MsgspecError:
+            return
+        if outputs:
+            self.outputs[run.token] = outputs
+
+    def is_before_driver(self, token: int) -> bool:
+        return token in self.fetching or token in self.held
+
+    def hold(self, token: int, request: RunRequest, fetch_until_ms: int | None) -> None:
+        if fetch_until_ms is None:
+            self.held[token] = request
+        else:
+            self.fetching[token] = request
+            self._until[token] = fetch_until_ms
+
+    def fetched(self, token: int) -> None:
+        del self._until[token]
+        self.held[token] = self.fetching.pop(token)
+
+    def taken(self, token: int) -> RunRequest:
+        """A run that the driver does not have leaves: it is given to the driver, or has ended."""
+        self._until.pop(token, None)
+        request = self.fetching.pop(token, None)
+        return request if request is not None else self.held.pop(token)
+
+    def wanted(self, ended: Ended) -> list[OutputBlock]:
+        """What to collect of a run that ran and has ended this way.
+
+        Nothing of a run whose node or server no longer counts it, or that was stopped on request: another attempt
+        takes its place, or none is wanted.
+        """
+        if ended.cause == "stopped" and ended.why is not StopReason.UNHEALTHY or ended.cause in ("lease", "error"):
+            return []
+        is_success = ended.cause == "exited" and ended.code == 0
+        return [
+            output for output in self.outputs.get(int(ended.id), ()) if is_success or output.when != OutputsWhen.SUCCESS
+        ]
+
+    def collect(self, ended: Ended, now: int) -> None:
+        self.collecting[int(ended.id)] = ended
+        self._until[int(ended.id)] = now + COLLECT_MS_MAX
+
+    def hurry(self, token: int, until_ms: int) -> None:
+        """The end of this run is awaited: its outputs have until then."""
+        self._until[token] = min(until_ms, self._until[token])
+
+    def collected(self, token: int, outputs: Outputs | None) -> Ended:
+        """The end of a run, complete. None: its outputs are not wanted."""
+        del self._until[token]
+        return msgspec.structs.replace(self.collecting.pop(token), outputs=outputs)
+
+    def not_stored(self, token: int) -> Outputs:
+        wanted = self.wanted(self.collecting[token])
+        return Outputs(gaps=tuple(OutputGap(OutputProblem.NOT_STORED, block.path, block.required) for block in wanted))
+
+    def forget(self, token: int) -> None:
+        self.outputs.pop(token, None)
+
+    # time
+
+    def next_ms(self, lease_until_ms: int) -> int | None:
+        times = list(self._until.values())
+        if any(request.leased for request in self._before_driver()):
+            times.append(lease_until_ms)
+        return min(times, default=None)
+
+    def overdue(self, now: int) -> list[int]:
+        return [token for token, until in self._until.items() if until <= now]
+
+    def leased(self) -> list[int]:
+        """Those that the driver does not have, and that end with the lease."""
+        return [int(request.id) for request in self._before_driver() if request.leased]
+
+    def _before_driver(self) -> Iterable[RunRequest]:
+        return (request for requests in (self.fetching, self.held) for request in requests.values())
