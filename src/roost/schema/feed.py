@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from roost.schema.reason_text import ReasonView
+from roost.schema.work import OutputsSummary
 
 
 class ChangeView(msgspec.Struct, frozen=True):
@@ -53,3 +54,4 @@ class EndingView(msgspec.Struct, frozen=True):
     reason: ReasonView | None = None  # the message as data
     data: str = ""  # its result, as JSON; empty: it has none
     problem: str = ""  # why what it wrote was not kept
+    outputs: OutputsSummary | None = None  # the files that it left; nothing: none were collected

@@ -270,13 +270,9 @@ GAP_TEXTS = {
 }
 
 
-def gap_text(gap: OutputGap) -> str:
-    return f"{gap.path or 'all outputs'} ({GAP_TEXTS[gap.problem]})"
-
-
-def _outputs_missing(why: attempts.OutputsMissing, _: Visible | None) -> str:
-    more = f" and {why.more} more" if why.more else ""
-    return f"required outputs are missing: {', '.join(map(gap_text, why.gaps))}{more}"
+def _gaps_text(gaps: tuple[OutputGap, ...], more: int) -> str:
+    texts = [f"{gap.path or 'all outputs'} ({GAP_TEXTS[gap.problem]})" for gap in gaps]
+    return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
@@ -300,7 +296,8 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
     attempts.ResultNotKept: _result_not_kept,
-    attempts.OutputsMissing: _outputs_missing,
+    attempts.OutputsMissing: lambda why, _: f"required outputs are missing: {_gaps_text(why.gaps, why.more)}",
+    attempts.OutputsNotKept: lambda why, _: f"outputs not kept: {_gaps_text(why.gaps, why.more)}",
     attempts.LeaseExpired: "lease of node {node} expired",
     attempts.StoppedByNode: "node {node} stopped it",
     attempts.StreamClosed: "node {node} disconnected",

@@ -68,6 +68,25 @@ class ResultPage(Page[InstanceResult, int], frozen=True):
     """Results by index, without instances that wrote none. A page may be short, as of instances."""
 
 
+class GapView(msgspec.Struct, frozen=True):
+    """An output that was to be kept and was not."""
+
+    path: str  # the pattern, or the path of a file; empty: all outputs
+    problem: str
+    required: bool
+    message: str
+
+
+class OutputsSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that an attempt left: how many, and what is missing."""
+
+    digest: str = ""  # of their manifest; empty: there are none
+    files: int = 0
+    size: int = 0  # bytes of all of them together
+    gaps: list[GapView] = []  # the first ten
+    gaps_count: int = 0
+
+
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a workload."""
 
@@ -93,6 +112,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     health_message: str = ""  # the last result of its health check, if it failed
     crash_loop: bool = False  # it keeps ending, and is not ready
     result: ResultView | None = None  # of this attempt, as JSON; nothing: it wrote none
+    outputs: OutputsSummary | None = None  # of this attempt; nothing: none were collected
 
     @property
     def is_over(self) -> bool:

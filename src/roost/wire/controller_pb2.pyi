@@ -650,6 +650,7 @@ class Result(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """succeeded, failed, timed_out, cancelled, expired, rejected; gone: it is not kept any more"""
     message: _builtins.str
@@ -662,6 +663,10 @@ class Result(_message.Message):
     """the result of this attempt as JSON; empty: it has none"""
     problem: _builtins.str
     """the code of why what it wrote was not kept; empty: it was, or it wrote nothing"""
+    @_builtins.property
+    def outputs(self) -> Global___Outputs:
+        """the files that this attempt left; absent: none were collected"""
+
     def __init__(
         self,
         *,
@@ -673,10 +678,11 @@ class Result(_message.Message):
         reason: _builtins.str = ...,
         data: _builtins.str = ...,
         problem: _builtins.str = ...,
+        outputs: Global___Outputs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "outputs", b"outputs", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "data", b"data", "exit_code", b"exit_code", "message", b"message", "problem", b"problem", "reason", b"reason", "signal", b"signal", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "data", b"data", "exit_code", b"exit_code", "message", b"message", "outputs", b"outputs", "problem", b"problem", "reason", b"reason", "signal", b"signal", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -688,6 +694,72 @@ class Result(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class Outputs(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    GAPS_COUNT_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """of their manifest; empty: there are none"""
+    files: _builtins.int
+    size: _builtins.int
+    """bytes of all of them together"""
+    gaps_count: _builtins.int
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputGap]:
+        """the first ten of what was to be kept and was not"""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        files: _builtins.int = ...,
+        size: _builtins.int = ...,
+        gaps: _abc.Iterable[Global___OutputGap] | None = ...,
+        gaps_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "files", b"files", "gaps", b"gaps", "gaps_count", b"gaps_count", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Outputs: _TypeAlias = Outputs  # noqa: Y015
+
+@_typing.final
+class OutputGap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """the pattern, or the path of a file; empty: all outputs"""
+    problem: _builtins.str
+    """the code"""
+    required: _builtins.bool
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        required: _builtins.bool = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "path", b"path", "problem", b"problem", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputGap: _TypeAlias = OutputGap  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):

@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+from roost.cli.work.show import format_outputs
 from roost.client import Client
+from roost.schema.work import GapView, InstanceView, OutputsSummary
 from tests.cli.conftest import Type
 from tests.cli.serving import Served
 
@@ -80,3 +82,18 @@ def test_resources_are_shown_in_one_order_whatever_the_order_of_the_document(typ
         printed |= {line for line in typed("show", name).stdout.splitlines() if line.startswith("Needs:")}
         typed("cancel", name)
     assert printed == {"Needs:      cpu 2, memory 1GiB, disk 2GiB, apples 3, licences 1"}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "text"),
+    [
+        (None, ""),
+        (OutputsSummary(digest="sha256:00", files=1, size=2048), "1 file, 2KiB"),
+        (
+            OutputsSummary(gaps=[GapView("*.xml", "missing", True, "no file matches")], gaps_count=3),
+            "none\n*.xml: no file matches, required\nand 2 more",
+        ),
+    ],
+)
+def test_show_sums_up_outputs_with_a_line_for_each_gap(outputs: OutputsSummary | None, text: str) -> None:
+    assert format_outputs(InstanceView(project="p", name="n", index=0, state="failed", outputs=outputs)) == text

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.core.explain.why import why
 from roost.core.orders import run_order
 from roost.model.events import Submit
 from roost.model.limits import INPUT_FOLDERS_MAX
@@ -12,7 +13,8 @@ from roost.model.reasons.attempts import DependencyWithoutOutputs
 from roost.model.reasons.subjects import WorkloadRef
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.workload import After
-from roost.schema.reason_text import render
+from roost.schema.reason_text import render, render_text
+from roost.server.views.work import live_view
 from tests.core.scene import Scene, job, outcome, service, wanted
 
 
@@ -59,6 +61,18 @@ def test_an_input_from_a_workload_waits_for_it_and_gets_its_outputs() -> None:
     assert scene.state.file_sets == {"default": {A: 2}}
     scene.restart()
     assert inputs(scene, "test.0") == (RunInput("in", A.digest, "dist/*"),)
+
+
+def test_why_says_whose_outputs_are_waited_for() -> None:
+    scene = Scene("n1")
+    scene.submit(job("build", **BUILD), job("test", **FROM_BUILD))
+    scene.running("build.0")
+    found = why(scene.state, "default/test")
+    assert render_text(found.text) == (
+        "default/test.0 waits for default/build to succeed, for its outputs (it is running)"
+    )  # fmt: skip
+    view = live_view(scene.state, scene.state.workloads["default/test"])
+    assert view.message == "waits for default/build to succeed, for its outputs"
 
 
 def test_two_inputs_of_one_workload_share_its_outputs() -> None:

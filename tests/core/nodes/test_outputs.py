@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from roost.core.explain.why import why
 from roost.core.invariants import check
 from roost.model.events import ResultPosted
 from roost.model.protocol import Report
@@ -10,7 +11,7 @@ from roost.model.reasons.attempts import ExitCode, OutputsMissing
 from roost.model.reasons.reason import AttemptRetried
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.instance import Instance
-from roost.schema.reason_text import render
+from roost.schema.reason_text import render, render_text
 from tests.core.scene import Scene, job, outcome
 
 ONE, TWO = FileSet("sha256:" + "1" * 64, 3, 300), FileSet("sha256:" + "2" * 64, 1, 7)
@@ -91,6 +92,15 @@ def test_other_gaps_change_nothing_of_the_end() -> None:
     scene = started(job("a"))
     scene.ended("a.0", outputs=Outputs(None, (OPTIONAL,)))
     assert scene.instance("a.0").state == "succeeded"
+
+
+def test_why_names_what_was_not_kept() -> None:
+    scene = started(job("a"))
+    scene.ended(
+        "a.0", outputs=Outputs(ONE, (OutputGap(OutputProblem.TOO_LARGE, "core"), OutputGap(OutputProblem.NOT_STORED)))
+    )
+    text = render_text(why(scene.state, "default/a").text)
+    assert "; outputs not kept: core (too large), all outputs (it could not be stored in time)" in text
 
 
 def test_an_exit_code_says_more_than_a_gap() -> None:

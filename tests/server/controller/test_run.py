@@ -9,6 +9,7 @@ import pytest
 
 from roost.model.keys import log_name
 from roost.model.protocol import Report
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.result import Result, ResultProblem
 from roost.server.controller.run import LOOK_S
 from roost.wire import controller_pb2 as pb
@@ -50,6 +51,22 @@ async def test_the_last_frame_has_the_result_of_the_last_attempt(result: Result)
         await agent.ends(run, result=result)
         last = (await stream.rest())[-1].result
         assert (last.state, last.data, last.problem) == ("succeeded", result.data.decode(), result.problem or "")
+
+
+async def test_the_last_frame_has_the_outputs_of_the_last_attempt() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a", retries=0)))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await agent.starts(run)
+        files = FileSet("sha256:" + "0" * 64, 2, 20)
+        await agent.ends(run, outputs=Outputs(files, (OutputGap(OutputProblem.TOO_LARGE, "core", required=True),)))
+        last = (await stream.rest())[-1].result
+        assert (last.state, last.reason) == ("failed", "outputs_missing")
+        found, (gap,) = last.outputs, last.outputs.gaps
+        assert (found.digest, found.files, found.size, found.gaps_count) == (files.digest, 2, 20, 1)
+        assert (gap.path, gap.problem, gap.required, gap.message) == ("core", "too_large", True, "too large")
 
 
 async def test_an_action_is_reported_to_its_end() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.webhook import WebhookEvent
 from roost.server.pki.encryption import Seal
@@ -199,6 +200,23 @@ async def test_odd_answers_are_failures(answer: bytes) -> None:
         assert tried["ok"] is False and tried["code"] is None and tried["message"]
 
 
+async def test_an_end_has_the_outputs_of_its_attempt() -> None:
+    async with inprocess_server() as made, receiver() as there, telling(made):
+        await set_hook(made, "default/ends", there.url, events=["instance.*"])
+        agent = await made.agent("n1")
+        await made.submit("job")
+        (run,) = agent.orders(Run)
+        await agent.starts(run)
+        files, gap = FileSet("sha256:" + "0" * 64, 2, 20), OutputGap(OutputProblem.MISSING, "*.xml")
+        await agent.ends(run, outputs=Outputs(files, (gap,)))
+        await there.until(lambda: there.events("instance.succeeded"))
+        (end,) = there.events("instance.succeeded")
+        missing = {"path": "*.xml", "problem": "missing", "required": False, "message": "no file matches"}
+        summary = {"digest": files.digest, "files": 2, "size": 20, "gaps": [missing], "gaps_count": 1}
+        assert end["outputs"] == summary and end["result"] is None
+        assert [event["outputs"] for event in there.events("instance.running")] == [None]
+
+
 async def test_a_result_is_reported_by_the_next_server_too() -> None:
     memory = Memory()
     async with inprocess_server(MemoryStore(memory)) as made:
@@ -356,5 +374,5 @@ async def test_a_secret_of_an_older_key_is_sealed_again() -> None:
 def test_the_fields_of_an_event_are_as_documented() -> None:
     assert WebhookEvent.__struct_fields__ == (
         "id", "event", "at_ms", "revision", "kind", "key", "project", "workload", "index", "state", "before", "ended",
-        "message", "reason", "attempt", "node", "exit_code", "signal", "version", "counts", "result",
+        "message", "reason", "attempt", "node", "exit_code", "signal", "version", "counts", "result", "outputs",
     )  # fmt: skip

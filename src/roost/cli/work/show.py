@@ -14,6 +14,7 @@ from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.spec.cron import local_minute
+from roost.model.spec.units import show_bytes
 from roost.model.states import WORST_FIRST, InstanceState
 from roost.schema.history import OverView
 from roost.schema.schedules import RunView, ScheduleView
@@ -243,6 +244,7 @@ def _show_instance(instance: InstanceDetail) -> None:
         "Limits": f"{' and '.join(instance.unenforced)} not enforced on this node" if instance.unenforced else "",
         "Ended": "" if instance.exit_code is None and instance.signal is None else format_exit(instance),
         "Result": _result(instance),
+        "Outputs": format_outputs(instance),
         "Not passed": "\n".join(f"{item.variable} ({item.workload}): {item.message}" for item in instance.not_passed),
     }  # fmt: skip
     print_fields(fields, 12)
@@ -262,6 +264,17 @@ def _result(instance: InstanceView) -> str:
     if 0 < len(text) <= RESULT_SHOWN_MAX:
         return text
     return f"{result.size:,} bytes of JSON; `roost result` prints it"
+
+
+def format_outputs(instance: InstanceView) -> str:
+    """How much there is, and a line for each gap."""
+    outputs = instance.outputs
+    if outputs is None:
+        return ""
+    found = f"{outputs.files:,} file{'s' * (outputs.files != 1)}, {show_bytes(outputs.size)}"
+    gaps = [f"{gap.path or 'all outputs'}: {gap.message}{', required' * gap.required}" for gap in outputs.gaps]
+    more = outputs.gaps_count - len(outputs.gaps)
+    return "\n".join([found if outputs.digest else "none", *gaps, *([f"and {more} more"] if more else [])])
 
 
 def _readiness(instance: InstanceView) -> str:

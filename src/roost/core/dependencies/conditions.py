@@ -14,6 +14,7 @@ from roost.model.states import FINISHED, WORST_FIRST, InstanceState, Milestone, 
 
 LOOKED_AT_MAX = 10_000  # instances searched for the one that failed: some milliseconds
 LISTED_MAX = 3  # conditions that are listed; the rest is counted
+FOR_OUTPUTS = ", for its outputs"
 CONDITION_TEXT: dict[Milestone | None, str] = {
     Milestone.SUCCEEDED: "to succeed",
     Milestone.FINISHED: "to finish",
@@ -112,7 +113,7 @@ def ended_badly(state: State, workload: Workload) -> DependencyEnded:
 def waiting_text(state: State, workload: Workload, index: int | None = None) -> Text:
     """What a workload, or one of its elements, waits for: `waits for default/build to succeed (it is running)`."""
     found = [
-        _condition_text(state, condition, index)
+        _condition_text(state, condition, index, is_input=_is_input(workload, condition))
         for condition in workload.pending_conditions
         if evaluate_for(state, condition, index).is_open
     ]
@@ -121,11 +122,15 @@ def waiting_text(state: State, workload: Workload, index: int | None = None) -> 
 
 def pending_text(workload: Workload) -> Text:
     """What a workload waits for, without the state of those workloads."""
-    found: list[Text] = [
-        (WorkloadRef.of(condition.workload), f" {CONDITION_TEXT[condition.when]}")
-        for condition in workload.pending_conditions
-    ]
+    found: list[Text] = []
+    for condition in workload.pending_conditions:
+        more = FOR_OUTPUTS * _is_input(workload, condition)
+        found.append((WorkloadRef.of(condition.workload), f" {CONDITION_TEXT[condition.when]}{more}"))
     return ("waits for ", *_listed(found)) if found else ()
+
+
+def _is_input(workload: Workload, condition: After) -> bool:
+    return any(item.workload == condition.workload for item in workload.policy.inputs)
 
 
 def _has_started(state: State, workload: Workload, indexes: dict[int, None] | None) -> bool:
@@ -140,7 +145,7 @@ def _has_started(state: State, workload: Workload, indexes: dict[int, None] | No
     return False
 
 
-def _condition_text(state: State, condition: After, index: int | None) -> Text:
+def _condition_text(state: State, condition: After, index: int | None, *, is_input: bool) -> Text:
     other = state.workloads.get(condition.workload)
     element = index if condition.each else None
     subject: Ref = WorkloadRef.of(condition.workload)
@@ -148,7 +153,7 @@ def _condition_text(state: State, condition: After, index: int | None) -> Text:
         subject = InstanceRef.of(instance_key(condition.workload, element))
     is_service = other is not None and other.policy.kind != WorkloadKind.JOB
     what = "to be ready" if is_service else CONDITION_TEXT[condition.when]
-    return subject, f" {what} ({_format_now(state, other, element)})"
+    return subject, f" {what}{FOR_OUTPUTS * is_input} ({_format_now(state, other, element)})"
 
 
 def _format_now(state: State, other: Workload | None, index: int | None) -> str:

@@ -20,7 +20,7 @@ from roost.core.state.versions import instances_of
 from roost.core.watch import coming_ticks
 from roost.model.errors import NotFound
 from roost.model.keys import instance_key, split_instance_key
-from roost.model.reasons.attempts import not_kept
+from roost.model.reasons.attempts import not_kept, outputs_not_kept
 from roost.model.reasons.reason import Reason, RolledBack, Text, joined
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
@@ -144,8 +144,8 @@ def _why_placed(state: State, instance: Instance) -> Why:
     text: Text = (f"{instance.key} is {instance.state}{where}", *_because(instance.reason))
     more = replica_text(state, instance)
     text += ("; ", *more) if more else ()
-    missing = not_kept(instance.result)
-    text += ("; ", missing) if missing is not None else ()
+    for missing in (not_kept(instance.result), outputs_not_kept(instance.outputs)):
+        text += ("; ", missing) if missing is not None else ()
     change = state.workloads[instance.workload].change
     text += ("; ", change) if isinstance(change, RolledBack) and change.cause is not None else ()
     if decision is None:

@@ -135,6 +135,13 @@ class OutputsMissing(BaseReason, frozen=True):
     more: int = 0  # gaps beside these
 
 
+class OutputsNotKept(BaseReason, frozen=True):
+    """Outputs that are not required are not there. How the attempt ended does not depend on it."""
+
+    gaps: tuple[OutputGap, ...]  # the first of them
+    more: int = 0  # gaps beside these
+
+
 class LeaseExpired(OnNode, frozen=True):
     """Its node stopped it because the node's lease ended."""
 
@@ -293,6 +300,12 @@ def outputs_missing(outputs: Outputs) -> OutputsMissing | None:
     return OutputsMissing(gaps[:GAPS_SHOWN], len(gaps[GAPS_SHOWN:])) if gaps else None
 
 
+def outputs_not_kept(outputs: Outputs | None) -> OutputsNotKept | None:
+    """What an attempt was to leave and is not kept, beside required outputs; None: everything is."""
+    gaps = [gap for gap in outputs.gaps if not gap.required] if outputs is not None else []
+    return OutputsNotKept(tuple(gaps[:GAPS_SHOWN]), len(gaps[GAPS_SHOWN:])) if gaps else None
+
+
 SUBMITTED = Submitted()
 PROCESS_STARTED = ProcessStarted()
 ACCEPTED_BY_AGENT = AcceptedByAgent()
@@ -301,7 +314,8 @@ AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
     | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept
-    | OutputsMissing | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode | PinnedToLostNode | NodeReturned
+    | OutputsMissing | OutputsNotKept | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode
+    | PinnedToLostNode | NodeReturned
     | CancelRequested | RetryRequested | RunReplaced
     | Preempted | NodeReserved | GangRestart | NodeDraining | PoolDraining | PoolFailed | PrefillTimeout
     | UpdatedToVersion | ScaledDown | DeadlinePassed | DeadlineUnreachable | QueueTimeout

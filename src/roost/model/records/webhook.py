@@ -78,6 +78,7 @@ class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: int = 0
     counts: dict[InstanceState, int] | None = None  # of a workload: its instances by state
     result: Any = None  # of an attempt that is over, as the API shows it with its instance; None: it wrote none
+    outputs: Any = None  # of an attempt that is over, as the API sums them up; None: none were collected
 
 
 class Command(msgspec.Struct, frozen=True):

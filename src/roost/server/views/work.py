@@ -43,6 +43,7 @@ from roost.schema.work import (
     WorkloadView,
 )
 from roost.server.views.limits import unenforced_on
+from roost.server.views.outputs import outputs_summary
 from roost.server.views.results import not_passed_views, result_view
 from roost.server.views.view_of import view_of
 
@@ -180,6 +181,7 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
         health_message=health_text(instance.health_failure) if instance.health_failure is not None else "",
         crash_loop=_is_looping(instance),
         result=result_view(instance.result),
+        outputs=outputs_summary(instance.outputs),
     )
 
 

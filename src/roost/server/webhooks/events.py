@@ -16,6 +16,7 @@ from roost.core.state.state import State
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import Preempted
 from roost.model.reasons.reason import Reason
+from roost.model.records.files import Outputs
 from roost.model.records.instance import Instance
 from roost.model.records.result import Result
 from roost.model.records.transition import (
@@ -31,6 +32,7 @@ from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEve
 from roost.model.records.workload import Workload
 from roost.ports.store import Change
 from roost.schema.reason_text import message_of, reason_data, render
+from roost.server.views.outputs import outputs_summary
 from roost.server.views.results import result_view
 from roost.server.views.work import Progress, counts_of, progress_of, workload_state
 
@@ -40,7 +42,14 @@ REPORTED_MAX = 20_000  # ends of workloads that are remembered, so that a later 
 KINDS = frozenset({"instance", "workload", "node"})
 
 
-Results = Mapping[tuple[str, int], Result]  # of instances and their attempts
+class Produced(NamedTuple):
+    """What an attempt left."""
+
+    result: Result | None = None
+    outputs: Outputs | None = None
+
+
+Results = Mapping[tuple[str, int], Produced]  # of instances and their attempts
 
 
 class Batch(NamedTuple):
@@ -122,12 +131,12 @@ class WebhookReader:
             elif isinstance(item, InstanceTransitioned):
                 key, line, record = item
                 seen[key, line.state, line.revision] += 1
-                result = results.get((key, line.attempt)) if record is None else _last_result(record, line.attempt)
-                event = self._instance(key, line, seen[key, line.state, line.revision], result)
+                found_there = results.get((key, line.attempt)) if record is None else _last(record, line.attempt)
+                event = self._instance(key, line, seen[key, line.state, line.revision], found_there or Produced())
                 found.append(Occurrence(event, line.reason))
         return found
 
-    def _instance(self, key: str, line: InstanceTransition, number: int, result: Result | None) -> WebhookEvent:
+    def _instance(self, key: str, line: InstanceTransition, number: int, left: Produced) -> WebhookEvent:
         workload, _, index = key.rpartition(".")
         project, _, name = workload.partition("/")
         what = PREEMPTED if line.state == "stopping" and isinstance(line.reason, Preempted) else line.state
@@ -140,7 +149,8 @@ class WebhookReader:
             message=render(line.reason), reason=reason_data(line.reason),
             attempt=line.attempt, node=line.node, version=line.version,
             exit_code=line.exit_code if ended else None, signal=line.signal if ended else None,
-            result=result_view(result) if ended else None,
+            result=result_view(left.result) if ended else None,
+            outputs=outputs_summary(left.outputs) if ended else None,
         )  # fmt: skip
 
     def _node(self, name: str, line: NodeTransition) -> WebhookEvent:
@@ -182,19 +192,19 @@ def batch_of(state: State, changes: Iterable[Change], transitions: Sequence[Tran
 
 
 def _results(state: State, transitions: Sequence[Transitioned]) -> Results:
-    """The results of attempts that ended, of instances that still have a record."""
-    found: dict[tuple[str, int], Result] = {}
+    """What attempts that ended have left, of instances that still have a record."""
+    found: dict[tuple[str, int], Produced] = {}
     for item in transitions:
         if isinstance(item, InstanceTransitioned) and is_end(item.transition.before, item.transition.state):
             instance = state.instances.get(item.key)
-            if instance is not None and instance.result is not None:
-                found[item.key, instance.attempt] = instance.result
+            if instance is not None and (instance.result is not None or instance.outputs is not None):
+                found[item.key, instance.attempt] = Produced(instance.result, instance.outputs)
     return found
 
 
-def _last_result(record: bytes, attempt: int) -> Result | None:
+def _last(record: bytes, attempt: int) -> Produced | None:
     instance = _INSTANCES.decode(record)
-    return instance.result if instance.attempt == attempt else None
+    return Produced(instance.result, instance.outputs) if instance.attempt == attempt else None
 
 
 _WORKLOADS = msgspec.msgpack.Decoder(Workload)

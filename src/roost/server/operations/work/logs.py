@@ -14,6 +14,7 @@ from roost.model.errors import NoService, NotFound
 from roost.model.keys import log_name
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
+from roost.model.records.result import Result
 from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Workload
 from roost.model.spec.document import separates_stderr
@@ -23,6 +24,7 @@ from roost.schema.reason_text import ReasonView, message_of, reason_view
 from roost.server.agents.log_machine import LogEnd
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream
+from roost.server.views.outputs import outputs_summary
 from roost.server.views.work import instance_detail
 from roost.server.waiting import cancel, cancel_futures
 
@@ -291,10 +293,10 @@ class LogStreamer:
             return None
         message, reason = self._why(instance.reason)
         ending = EndingView(instance.state, instance.attempt, message, instance.exit_code, instance.signal, reason)
-        result = instance.result
-        if result is None:
-            return ending
-        return msgspec.structs.replace(ending, data=result.data.decode(), problem=result.problem or "")
+        result = instance.result or Result()
+        return msgspec.structs.replace(
+            ending, data=result.data.decode(), problem=result.problem or "", outputs=outputs_summary(instance.outputs)
+        )
 
     def _why(self, reason: Reason | None) -> tuple[str, ReasonView | None]:
         visible = self._redactor.visible
