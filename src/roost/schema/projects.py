@@ -6,7 +6,10 @@ from roost.schema.page import Page
 
 
 class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted."""
+    """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
+
+    `files` and `file_bytes` bound the inputs and outputs that its workloads keep, each set of files once.
+    """
 
     name: str
     weight: int
@@ -36,8 +39,9 @@ class ProjectPage(Page[ProjectView, str], frozen=True):
 class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weight and quota of a project; what is left out gets its default.
 
-    Quota: `cpu` (10, "500m"), `memory`, `disk` ("4GiB"), `gpu`, `instances`, or any other resource; what it does not
-    name is not bounded. `borrow`: it may go beyond with what other quotas leave. `counted`: it is only looked at.
+    Quota: `cpu` (10, "500m"), `memory`, `disk` ("4GiB"), `gpu`, `instances`, `files`, `file_bytes` ("1TiB"), or any
+    other resource; what it does not name is not bounded. `borrow`: it may go beyond with what other quotas leave.
+    `counted`: it is only looked at.
     """
 
     weight: int = 1

@@ -40,6 +40,11 @@ def test_what_is_not_given_stays(typed: Type, name: str) -> None:
     assert json.loads(typed("projects", "set", name, "--enforce", "--json").stdout)["counted"] is False
 
 
+def test_a_quota_of_files_is_written_in_bytes(typed: Type, name: str) -> None:
+    typed("projects", "set", name, "--quota", "file_bytes=4GiB", "--quota", "files=1000")
+    assert row(typed, name).split(None, 4)[4] == "file_bytes 0/4GiB, files 0/1000"
+
+
 def test_json_everywhere(typed: Type, name: str) -> None:
     assert json.loads(typed("projects", "set", name, "--weight", "2", "--json").stdout)["weight"] == 2
     assert name in [load["name"] for load in json.loads(typed("projects", "--json").stdout)]

@@ -341,3 +341,9 @@ def test_variables_of_the_agent_are_not_set_by_a_document() -> None:
         assert refusal({"name": "a", "command": "x", "env": {name: "1"}}) == (f"env.{name}", message)
     own = {"ROOST_URL": "https://10.0.0.1:8420", "ROOST_TOKEN": {"secret": "token"}, "ROOSTER": "1"}
     assert set(taken(env=own)[0].env) == set(own)  # a `roost` in a run reads these
+
+
+@pytest.mark.parametrize("name", ["files", "file_bytes"])
+def test_the_file_quota_of_a_project_is_no_resource_of_a_node(name: str) -> None:
+    with pytest.raises(Invalid, match=f"resources.{name}: this bounds the inputs and outputs of a project"):
+        check_document(read_document({"name": "a", "command": "true", "resources": {name: 1}}))

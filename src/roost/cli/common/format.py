@@ -66,7 +66,7 @@ def amount(name: str, value: int) -> str:
     """A resource as people write it: cpu_milli 1500 is 1.5, memory 4294967296 is 4GiB."""
     if name.endswith("_milli"):
         return show_cpu(value)
-    if name in ("memory", "disk"):
+    if name in ("memory", "disk", "file_bytes"):
         return show_bytes(value)
     return str(value)
 

@@ -38,7 +38,8 @@ def projects(client: Client) -> Output:
 @click.option("--weight", type=int, default=None, help="Weight of its fair share. [default: 1]")
 @pairs_option(
     "--quota", metavar="NAME=AMOUNT",
-    help="Maximum allocation: cpu=10, memory=4GiB, gpu=2, instances=5, any resource; cpu=none: no limit.",
+    help="Maximum allocation: cpu=10, memory=4GiB, gpu=2, instances=5, files=1000, file_bytes=1TiB, any resource; "
+         "cpu=none: no limit.",
 )  # fmt: skip
 @click.option("--borrow/--no-borrow", default=None, help="Allow use above the quota, of what all quotas leave free.")
 @click.option("--count-only/--enforce", "counted", default=None, help="Only display the quota, or enforce it.")
@@ -49,6 +50,7 @@ def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | No
     Examples:
       roost projects set web --weight 2                      twice the share of a project of weight 1
       roost projects set web --quota cpu=10 --quota memory=64GiB --quota instances=50
+      roost projects set web --quota file_bytes=100GiB       inputs and outputs that are kept
       roost projects set web --quota cpu=none                remove the limit of cpu
       roost projects set web --borrow                        above its quota, with what all quotas leave free
       roost projects set web --count-only                    display the quota, do not enforce it

@@ -11,7 +11,7 @@ from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
-from roost.core.state.files import count_workload_files
+from roost.core.state.files import count_workload_files, project_full
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -23,6 +23,7 @@ from roost.model.keys import instance_key
 from roost.model.reasons.attempts import SUBMITTED, CancelRequested, RetryRequested, WaitingForDependencies
 from roost.model.reasons.reason import Reason, Text, VersionApplied, joined
 from roost.model.reasons.subjects import WorkloadRef
+from roost.model.records.files import FileSet
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Rollout, Workload
@@ -57,6 +58,7 @@ def submit(state: State, out: Step, event: Submit, now: int) -> Paced[None]:
         new[key] = wanted
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         raise Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many")
+    _check_files(state, event, new)
     keys: list[str] = [wanted.key for wanted in event.specs]
     yield from _check_affinity(state, keys, new)
     refused = yield from after_refusal(state, new)
@@ -132,6 +134,25 @@ def _check_quota(state: State, wanted: WorkloadSpec) -> None:
             message = f"{wants} are asked for at once, the quota of project {project.name} is "
             facts = {"project": project.name, "resource": name, "wanted": needed[name], "quota": most}
             raise Conflict(message + format_amount(name, most), code="quota_exceeded", path="count", params=facts)
+
+
+def _check_files(state: State, event: Submit, new: dict[str, WorkloadSpec]) -> None:
+    """Refuse inputs that are too much for the file quota of their project, also several together."""
+    wanted_sets: dict[str, list[FileSet]] = {}
+    for position, wanted in enumerate(event.specs):
+        found = [item.files for item in wanted.policy.inputs if item.files is not None]
+        if not found or new.get(wanted.key) is not wanted:
+            continue
+        sets = wanted_sets.setdefault(wanted.project, [])
+        sets += found
+        over = project_full(state, wanted.project, sets)
+        if over is not None:
+            facts = {"project": wanted.project, "resource": over.name, "wanted": over.wanted, "used": over.used}
+            used, more, most = (format_amount(over.name, number) for number in over[1:])
+            message = f"project {wanted.project} keeps {used} and would get {more} more; its quota is {most}"
+            message += ". Delete finished workloads, or ask for a larger quota"
+            error = Conflict(message, code="quota_exceeded", path="inputs", params={**facts, "quota": over.most})
+            raise _at(error, event, position)
 
 
 def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) -> Paced[SubmitResult]:

@@ -6,7 +6,7 @@ from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation
-from roost.core.state.files import set_outputs
+from roost.core.state.files import project_full, set_outputs
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Paced, Step
 from roost.core.state.results import room_problem, set_result
@@ -16,12 +16,13 @@ from roost.core.transitions import liveness_of, move, note_instance, refresh_sta
 from roost.model import events as happened
 from roost.model.errors import Conflict, NoService, NotFound
 from roost.model.keys import instance_key, split_workload_key
-from roost.model.limits import TEXT_LENGTH_MAX
+from roost.model.limits import OUTPUT_GAPS_MAX, TEXT_LENGTH_MAX
 from roost.model.protocol import Drop, Hello, Report, Run
 from roost.model.reasons import attempts
 from roost.model.reasons.nodes import HeartbeatsResumed, NodeLeaving, NodeLeft, NodeRegistered, NodeStreamClosed
 from roost.model.reasons.reason import MovedToQueue, Reason
 from roost.model.reasons.subjects import HealthEvidence
+from roost.model.records.files import OutputGap, OutputProblem, Outputs
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.spec.document import health_check_of, outputs_in
@@ -165,13 +166,23 @@ def apply_report(
     if report.result is not None:  # of a file, which is read at the end and so replaces what was posted before
         set_result(state, instance, report.result)
     if report.outputs is not None:
-        set_outputs(state, instance, report.outputs)
+        set_outputs(state, instance, _within_quota(state, instance, report.outputs))
     ended_ms = min(now, max(received_ms - report.ended_ago_ms, instance.started_ms))
     if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
     _end(state, out, instance, report, now)
     if instance.finished_ms:
         instance.finished_ms = ended_ms
+
+
+def _within_quota(state: State, instance: Instance, outputs: Outputs) -> Outputs:
+    """Outputs that are too much for the file quota of the project are not kept, and say so."""
+    spec = state.spec_of(instance)
+    if outputs.files is None or project_full(state, spec.project, [outputs.files]) is None:
+        return outputs
+    required = any(block.required for block in outputs_in(spec.document))
+    full = OutputGap(OutputProblem.PROJECT_FULL, required=required)
+    return Outputs(None, (full, *outputs.gaps[: OUTPUT_GAPS_MAX - 1]))
 
 
 def _update_readiness(state: State, instance: Instance, report: Report, turned: int) -> None:
@@ -205,7 +216,7 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
         if report.cause == EndCause.TIMED_OUT:
             ending = InstanceState.TIMED_OUT
         elif report.cause == EndCause.EXITED and report.code == 0:
-            missing = attempts.outputs_missing(report.outputs) if report.outputs is not None else None
+            missing = attempts.outputs_missing(instance.outputs) if instance.outputs is not None else None
             ending, reason = (InstanceState.FAILED, missing) if missing else (InstanceState.SUCCEEDED, reason)
         record_end(state, instance, ending, reason, now)
         ended(state, out, instance, ending, reason, now)

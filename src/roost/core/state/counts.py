@@ -27,6 +27,9 @@ def named_files_are_counted(state: State) -> Iterator[str]:
     found = {project: sets for project, sets in wanted.items() if sets}
     if found != state.file_sets:
         yield f"records name {found}, counted are {state.file_sets}"
+    usage = {project: (sum(s.files for s in sets), sum(s.size for s in sets)) for project, sets in found.items()}
+    if usage != state.file_usage:
+        yield f"files take {usage}, counted are {state.file_usage}"
 
 
 COUNT_RULES = (results_are_counted, named_files_are_counted)

@@ -3,13 +3,24 @@
 A blob may be deleted once no record names it, so the records that name a set are counted, by project.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from roost.core.state.records import StoredRecords
+from roost.core.state.records import FileUsage, StoredRecords
 from roost.model.keys import split_workload_key
 from roost.model.records.files import FileSet, InputFiles, Outputs
 from roost.model.records.instance import Instance
+from roost.model.records.project import FILE_BYTES, FILES
 from roost.model.records.workload import Workload
+
+
+class Excess(NamedTuple):
+    """What does not fit into the quota of a project: so much is used, so much is wanted, so much is allowed."""
+
+    name: str
+    used: int
+    wanted: int
+    most: int
 
 
 def set_outputs(state: StoredRecords, instance: Instance, outputs: Outputs | None) -> None:
@@ -68,10 +79,29 @@ def sets_of_instance(instance: Instance) -> Iterator[FileSet]:
         yield given.files
 
 
+def project_full(state: StoredRecords, project: str, more: Iterable[FileSet]) -> Excess | None:
+    """Whether sets of files are too much for the quota of a project. A set that it has already takes no room."""
+    setting = state.projects.get(project)
+    if setting is None or setting.counted or not {FILES, FILE_BYTES} & setting.quota.keys():
+        return None
+    named, used = state.file_sets.get(project, {}), state.file_usage.get(project, FileUsage())
+    new = [files for files in dict.fromkeys(more) if files not in named]
+    wanted = {FILES: sum(files.files for files in new), FILE_BYTES: sum(files.size for files in new)}
+    for name, present in ((FILES, used.files), (FILE_BYTES, used.size)):
+        most = setting.quota.get(name)
+        if most is not None and wanted[name] and present + wanted[name] > most:
+            return Excess(name, present, wanted[name], most)
+    return None
+
+
 def _count(state: StoredRecords, project: str, files: FileSet, sign: int) -> None:
     named = state.file_sets.setdefault(project, {})
-    named[files] = named.get(files, 0) + sign
+    before = named.get(files, 0)
+    named[files] = before + sign
+    if not before or not named[files]:
+        used = state.file_usage.get(project, FileUsage())
+        state.file_usage[project] = FileUsage(used.files + sign * files.files, used.size + sign * files.size)
     if not named[files]:
         del named[files]
     if not named:
-        del state.file_sets[project]
+        del state.file_sets[project], state.file_usage[project]

@@ -1,7 +1,7 @@
 """The stored records, what a step changed of them, and what can be counted from them."""
 
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -80,6 +80,13 @@ class Progress(msgspec.Struct):
         return Progress(self.placed_count, dict(self.counts))
 
 
+class FileUsage(NamedTuple):
+    """Of sets of files, each of them once."""
+
+    files: int = 0
+    size: int = 0
+
+
 class StoredRecords:
     """Records by key. `dirty` has what a step changed until `flush` turns it into changes."""
 
@@ -105,6 +112,7 @@ class StoredRecords:
         self.result_bytes: dict[str, int] = {}  # project -> bytes of the results of its instances
         self.result_bytes_all = 0
         self.file_sets: dict[str, dict[FileSet, int]] = {}  # project -> set -> records that name it
+        self.file_usage: dict[str, FileUsage] = {}  # project -> what its sets have together
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
 
@@ -117,7 +125,7 @@ class StoredRecords:
             setattr(self, name, getattr(origin, name))
         for name in ("workloads", "versions", "instances", "nodes", "progress"):
             setattr(self, name, Shared(getattr(origin, name), copy))
-        for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes"):
+        for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes", "file_usage"):
             setattr(self, name, dict(getattr(origin, name)))
         self.file_sets = Shared(origin.file_sets, dict)
         self.opaque_records = origin.opaque_records

@@ -11,6 +11,7 @@ from roost.model.states import PoolStatus
 
 WHEN_FAILED = ("move", "cancel")
 INSTANCES = "instances"  # in a quota: how many may hold room at once
+FILES, FILE_BYTES = "files", "file_bytes"  # in a quota: of the inputs and outputs that its workloads keep
 
 
 class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -18,7 +19,7 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defa
 
     name: str
     weight: int = 1  # of two projects that want more than there is, one of weight 2 gets twice as much
-    quota: dict[str, int] = {}  # cpu in milli-cores, memory and disk in bytes, gpu in thousandths, instances, others
+    quota: dict[str, int] = {}  # cpu in milli-cores, memory, disk and file_bytes in bytes, gpu in thousandths, others
     borrow: bool = False  # may go beyond its quota with what other projects leave of theirs
     counted: bool = False  # the quota is only looked at, not enforced
 

@@ -2,6 +2,7 @@
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.records.project import FILE_BYTES, FILES
 from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
 from roost.model.spec.problems import check_each
@@ -32,6 +33,8 @@ def _amount(item: tuple[str, Quantity], path: str) -> tuple[str, int]:
 
 def check_resource_name(name: str, path: str) -> None:
     """Refuse a name that looks like a misspelt resource of Roost: it would be a resource that no node has."""
+    if name in (FILES, FILE_BYTES):
+        raise Invalid(path, "this bounds the inputs and outputs of a project in its quota; nodes do not offer it")
     known = LIKE_OURS.get(name.lower())
     if known is not None and known != name:
         raise Invalid(path, f"did you mean `{known}`? A resource of your own needs a name that is less like it")
@@ -41,7 +44,7 @@ def read_resource(name: str, value: Quantity, path: str) -> int:
     """One resource as an integer: milli-cores, bytes, thousandths of a gpu, or a count for any other name."""
     if name == "cpu":
         return cpu_milli(value, path)
-    if name in ("memory", "disk"):
+    if name in ("memory", "disk", FILE_BYTES):
         return byte_count(value, path)
     if name == "gpu":
         return gpu_milli(value, path)

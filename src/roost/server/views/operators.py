@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.core.placement.scorers import SCORE_MAX
+from roost.core.state.records import FileUsage
 from roost.core.state.state import State
-from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.project import FILE_BYTES, FILES, Pool, Project, Reservation
 from roost.model.states import NodeStatus
 from roost.schema.nodes import MaintenanceView
 from roost.schema.pools import PoolRoom, PoolSetting, PoolView
@@ -20,7 +21,7 @@ PERCENT = 100
 
 def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) -> ProjectView:
     """A project with its allocation. `totals`: resources of all online nodes."""
-    allocated = state.project_usage.get(name, {})
+    allocated, kept = state.project_usage.get(name, {}), state.file_usage.get(name, FileUsage())
     shares = {
         resource: allocated[resource] * SCORE_MAX // total
         for resource, total in totals.items()
@@ -31,7 +32,11 @@ def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) 
         ProjectView,
         project_setting(state.projects.get(name, Project(name))),
         is_set=name in state.projects,
-        allocated={unit_name(name): amount for name, amount in sorted(allocated.items()) if amount},
+        allocated={
+            unit_name(name): amount
+            for name, amount in sorted((allocated | {FILES: kept.files, FILE_BYTES: kept.size}).items())
+            if amount
+        },
         waiting=waiting,
         share=shares.get(dominant, 0) / SCORE_MAX,
         dominant=unit_name(dominant),

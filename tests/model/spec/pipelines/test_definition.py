@@ -311,3 +311,42 @@ def test_reading_leaves_what_was_read_as_it_was() -> None:
     read_pipeline(raw)
     documents_of(raw, RUN, variables={"A": "c"})
     assert repr(raw) == before
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_of_an_action_as_inputs_are_those_of_its_job_in_the_same_run() -> None:
+    use = [{"workload": "Build it", "path": "dist/*"}, {"from": "blob:data", "to": "data"}]
+    build, test = documents_of(pipeline(action("Build it", outputs=["dist/**"]), action("test", inputs=use)), RUN)
+    assert build["outputs"] == ["dist/**"]
+    assert test["inputs"] == [{"workload": "web-3f9a1c-Build-it", "path": "dist/*"}, use[1]]
+    assert test["after"] == ["web-3f9a1c-Build-it"]
+    assert [need.workload for need in spec_of_document(test).policy.after] == ["default/web-3f9a1c-Build-it"]
+
+
+def test_a_need_says_when_an_action_with_inputs_starts() -> None:
+    use = {"inputs": [{"workload": "build"}], "needs": {"build": "finished"}}
+    _, test = documents_of(pipeline(action("build", outputs=["*"]), action("test", **use)), RUN)
+    assert test["after"] == [{"workload": "web-3f9a1c-build", "when": "finished"}]
+
+
+def test_an_action_that_is_chosen_brings_those_whose_outputs_it_has() -> None:
+    raw = pipeline(action("build", outputs=["*"]), action("test", inputs=[{"workload": "build"}]), action("lint"))
+    assert [document["name"] for document in documents_of(raw, RUN, only=["test"])] == [
+        "web-3f9a1c-build", "web-3f9a1c-test",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path"),
+    [
+        ([{"workload": "biuld"}], "actions[0].inputs[0].workload"),
+        ([{"workload": "build"}], "actions[0].inputs[0].workload"),
+        ([{"workload": 5}], "actions[0].inputs[0].workload"),
+        ("build", "actions[0].inputs"),
+        ([5], "actions[0].inputs[0]"),
+    ],
+)
+def test_inputs_that_are_wrong_are_named(inputs: object, path: str) -> None:
+    assert refusal(pipeline(action("build", inputs=inputs)))[0] == path

@@ -3,6 +3,7 @@
 import numpy as np
 
 from roost.core.state.fleet import Fleet, Mask
+from roost.model.records.project import FILE_BYTES
 from roost.model.records.workload import Ask
 from roost.model.spec.units import show_bytes, show_cpu
 
@@ -36,7 +37,7 @@ def format_amount(resource: str, amount: int) -> str:
     """An amount with its unit, for messages."""
     if resource in ("cpu", "gpu"):
         return f"{show_cpu(amount)} {resource}"
-    return f"{show_bytes(amount) if resource in ('memory', 'disk') else amount} {resource}"
+    return f"{show_bytes(amount) if resource in ('memory', 'disk', FILE_BYTES) else amount} {resource}"
 
 
 def capacity_mask(fleet: Fleet, ask: Ask) -> Mask:

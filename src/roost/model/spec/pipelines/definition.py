@@ -20,7 +20,7 @@ FIELDS = ("name", *SHARED, "actions")
 ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
-    "placement", "retention",
+    "placement", "retention", "inputs", "outputs",
 )  # fmt: skip
 ELSEWHERE = {  # what a workload document has and an action has not, and what to do about it
     "command": "an action has steps; write `steps: [COMMAND]`",
@@ -78,6 +78,9 @@ def _action(raw: object, path: str) -> Action:
     check(_check_fields, fields, path, ACTION_FIELDS, "an action")
     check(_check_title, fields, f"{path}.name", "an action")
     needs = check(_needs, fields.pop("needs", []), f"{path}.needs")
+    if needs is not None:
+        named = {need.action for need in needs}
+        needs += tuple(need for need in _input_needs(fields.get("inputs"), path) if need.action not in named)
     if fields.get("steps") is None:
         problems.found.append(Invalid(f"{path}.steps", "an action needs steps: lines for the shell, in order"))
     for field, example in (("env", '{CI: "1"}'), ("labels", "{team: web}")):
@@ -126,6 +129,16 @@ def _needs(raw: object, path: str) -> tuple[Need, ...]:
             raise Invalid(need.path, f"{need.action:.60} is named twice")
         seen.add(need.action)
     return tuple(needs)
+
+
+def _input_needs(inputs: object, path: str) -> list[Need]:
+    """The actions whose outputs an action has as inputs, each once. The rest of the inputs is checked as of a job."""
+    found: dict[str, Need] = {}
+    for number, item in enumerate(inputs if isinstance(inputs, list) else ()):
+        title = item.get("workload") if isinstance(item, dict) else None
+        if isinstance(title, str) and title:
+            found.setdefault(name_of(title), Need(name_of(title), WHEN[0], f"{path}.inputs[{number}].workload"))
+    return list(found.values())
 
 
 def _needs_of(raw: object, path: str) -> list[Need]:

@@ -12,7 +12,7 @@ from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
 from roost.model.spec.pipelines.actions import Action, Pipeline, chosen
 from roost.model.spec.pipelines.definition import WHEN, read_pipeline
-from roost.model.spec.pipelines.labels import ACTION, PIPELINE, RUN, job_name
+from roost.model.spec.pipelines.labels import ACTION, PIPELINE, RUN, job_name, name_of
 from roost.model.spec.problems import Problems
 from roost.model.spec.submission import spec_of_document
 
@@ -80,7 +80,15 @@ def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions) -> J
     if action.needs:
         others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
         document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
+    if isinstance(action.fields.get("inputs"), list):
+        document["inputs"] = [_input(item, f"{pipeline.name}-{run}-") for item in action.fields["inputs"]]
     spec = spec_of_document(document, action.path)
     if spec.policy.retention_ms < RETENTION_MS_MIN:
         raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
     return Job(action, document, spec)
+
+
+def _input(item: Any, prefix: str) -> Any:
+    """An input that names an action gets the name of its job; what is wrong with others is found in the document."""
+    title = item.get("workload") if isinstance(item, dict) else None
+    return {**item, "workload": prefix + name_of(title)} if isinstance(title, str) and title else item
