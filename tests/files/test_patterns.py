@@ -1,59 +1,47 @@
-"""Which paths a pattern takes."""
+"""Patterns of paths, against plain examples, and against a recursive definition of the same."""
 
-import pytest
+import re
 
-from roost.files.manifest import FileEntry, FolderEntry, LinkEntry, Manifest
-from roost.files.patterns import chosen, matcher
-from roost.ports.blobs import digest_of
+from hypothesis import given
+from hypothesis import strategies as st
 
-PATHS = ["a", "a.txt", "b/a.txt", "b/c/a.txt", "b/c/x", "dist/app", "a\nb"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "taken"),
-    [
-        ("a.txt", ["a.txt"]),
-        ("./a.txt", ["a.txt"]),
-        ("*.txt", ["a.txt"]),
-        ("?", ["a", "b/a.txt", "b/c/a.txt", "b/c/x"]),  # b is a folder
-        ("**", PATHS),
-        ("**/*.txt", ["a.txt", "b/a.txt", "b/c/a.txt"]),
-        ("b/**/a.txt", ["b/a.txt", "b/c/a.txt"]),
-        ("b/**", ["b/a.txt", "b/c/a.txt", "b/c/x"]),
-        ("b/*", ["b/a.txt", "b/c/a.txt", "b/c/x"]),  # b/c is a folder
-        ("dist", ["dist/app"]),
-        ("dist/", ["dist/app"]),
-        ("**/c", ["b/c/a.txt", "b/c/x"]),
-        ("[a]", []),
-        ("a.t", []),
-        ("axtxt", []),
-        ("a?b", ["a\nb"]),
-        ("*.*x*", ["a.txt"]),
-        ("**/b/**/c/**/x", ["b/c/x"]),
-        ("**/**/x", ["b/c/x"]),
-        ("b/**/c", ["b/c/a.txt", "b/c/x"]),
-    ],
-)
-def test_pattern(pattern: str, taken: list[str]) -> None:
-    assert list(filter(matcher([pattern]), PATHS)) == taken
+from roost.files.patterns import Pattern
 
 
-def test_several_patterns_take_what_one_of_them_takes() -> None:
-    assert list(filter(matcher(["dist", "a"]), PATHS)) == ["a", "dist/app"]
-    assert list(filter(matcher([]), PATHS)) == []
+def test_examples() -> None:
+    assert Pattern("dist/*.whl").matches("dist/a.whl")
+    assert not Pattern("dist/*.whl").matches("dist/sub/a.whl")
+    assert Pattern("dist").matches("dist/sub/a.whl"), "a folder that matches is whole"
+    assert Pattern("**/*.log").matches("a.log") and Pattern("**/*.log").matches("a/b/c.log")
+    assert Pattern("a/**/b").matches("a/b") and Pattern("a/**/b").matches("a/x/y/b")
+    assert not Pattern("a/**/b").matches("x/a/b")
+    assert Pattern("**").matches("any/thing")
+    assert Pattern("a[1]?").matches("a[1]x") and not Pattern("a[1]?").matches("a1x"), "brackets are plain"
 
 
-def test_no_pattern_takes_exponential_time() -> None:
-    assert not matcher(["a*" * 100 + "b"])("a" * 255)
-    assert not matcher(["**/a/" * 50 + "b"])("/".join("a" * 100))
-    assert matcher(["**/a/" * 50 + "b"])("/".join("a" * 99 + "b"))
+def test_a_walk_enters_only_folders_that_can_hold_a_match() -> None:
+    pattern = Pattern("src/**/test.py")
+    assert not pattern.below(pattern.start, "docs")
+    assert pattern.below(pattern.below(pattern.start, "src"), "deep")
 
 
-def test_chosen_entries_keep_their_folders() -> None:
-    file, link = FileEntry("b/c/x", 0o600, 1, digest_of(b"x")), LinkEntry("b/l", "c/x")
-    folders = FolderEntry("b", 0o700), FolderEntry("b/c", 0o700), FolderEntry("empty", 0o700)
-    manifest = Manifest((folders[0], folders[1], file, link, folders[2]))
-    assert chosen(manifest, ["**/x"]).entries == (folders[0], folders[1], file)
-    assert chosen(manifest, ["b/l"]).entries == (folders[0], link)
-    assert chosen(manifest, ["empty"]).entries == (folders[2],)
-    assert chosen(manifest, ["nothing"]).entries == ()
+def test_no_pattern_takes_long() -> None:
+    Pattern("/".join(["**", "*a*a*a*a*a*"] * 30)).matches("/".join(["a" * 200 + "b"] * 100))
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba"]), min_size=1, max_size=5)
+PARTS = st.lists(st.sampled_from(["a", "b", "*", "?", "a*", "*b", "**"]), min_size=1, max_size=5)
+
+
+def is_like(parts: list[str], names: list[str]) -> bool:
+    if not parts:
+        return True  # the rest is below a match
+    if parts[0] == "**":
+        return any(is_like(parts[1:], names[count:]) for count in range(len(names) + 1))
+    regex = "".join({"*": ".*", "?": "."}.get(character, character) for character in parts[0])
+    return bool(names) and re.fullmatch(regex, names[0]) is not None and is_like(parts[1:], names[1:])
+
+
+@given(PARTS, NAMES)
+def test_as_defined(parts: list[str], names: list[str]) -> None:
+    assert Pattern("/".join(parts)).matches("/".join(names)) == is_like(parts, names)

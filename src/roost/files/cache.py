@@ -45,6 +45,20 @@ class InputCache:
     def bytes_used(self) -> int:
         return self._bytes
 
+    def size(self, digest: str) -> int | None:
+        """The size of a file that is there; None: it is not."""
+        return self._sizes.get(digest)
+
+    def read(self, digest: str) -> bytes:
+        """All bytes of a small file. The caller holds the digest, so it is there."""
+        return Path(self._path(digest)).read_bytes()
+
+    def draft(self) -> Path:
+        """A path for bytes whose digest is not known yet. The caller removes the file, or the next start does."""
+        with self._lock:
+            self._writes += 1
+            return self._folder / f"draft-{self._writes}"
+
     @contextmanager
     def hold(self, digests: Iterable[str]) -> Iterator[list[str]]:
         """Keep these from eviction; gives those that are not there, which the caller adds."""

@@ -1,61 +1,47 @@
-"""Patterns of paths, as documents and commands have them: `*` and `?` inside a name, `**` for any number of folders."""
+"""Patterns of paths: `*` and `?` inside a name, `**` for any number of folders. A folder that matches is whole."""
 
+import fnmatch
 import re
-from collections.abc import Callable, Iterable
 
-from msgspec.structs import replace
-
-from roost.files.manifest import Manifest
-
-ONE = "[^/]"  # a character of a name
-FOLDERS = "(?:[^/]+/)*"
+Places = frozenset[int]  # where in a pattern a path has come so far; empty: nothing below it can match
 
 
-def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a relative path matches one of the patterns. A pattern that matches a folder takes what is in it."""
-    alternatives = "|".join(f"(?:{_expression(pattern)})" for pattern in patterns)
-    expression = re.compile(f"(?:{alternatives})(?:/.*)?", re.DOTALL)
-    return lambda path: expression.fullmatch(path) is not None
+class Pattern:
+    """Read name by name, so that a walk enters only folders that can hold a match. No path takes long to match."""
+
+    def __init__(self, text: str) -> None:
+        self._names = [None if name == "**" else _name(name) for name in text.split("/")]
+        self.start = self._with_skipped({0})
+
+    def below(self, places: Places, name: str) -> Places:
+        """The places of what has this name in a folder with those places."""
+        found = set()
+        for place in places:
+            if place == len(self._names):
+                found.add(place)
+            elif (wanted := self._names[place]) is None:
+                found.add(place)
+            elif wanted.match(name):
+                found.add(place + 1)
+        return self._with_skipped(found)
+
+    def is_match(self, places: Places) -> bool:
+        return len(self._names) in places
+
+    def matches(self, path: str) -> bool:
+        places = self.start
+        for name in path.split("/"):
+            places = self.below(places, name)
+        return self.is_match(places)
+
+    def _with_skipped(self, places: set[int]) -> Places:
+        """`**` may stand for no folder at all."""
+        for place in sorted(places):
+            while place < len(self._names) and self._names[place] is None:
+                place += 1
+                places.add(place)
+        return frozenset(places)
 
 
-def chosen(manifest: Manifest, patterns: Iterable[str]) -> Manifest:
-    """The entries that match, and the folders that they are in."""
-    matches = matcher(patterns)
-    needed: set[str] = set()
-    for entry in manifest.entries:
-        if matches(entry.path):
-            needed.add(entry.path)
-            folder = entry.path.rpartition("/")[0]
-            while folder and folder not in needed:
-                needed.add(folder)
-                folder = folder.rpartition("/")[0]
-    return replace(manifest, entries=tuple(entry for entry in manifest.entries if entry.path in needed))
-
-
-def _expression(pattern: str) -> str:
-    """The runs of names between the `**`, each found at the first place where it fits.
-
-    What is found once is not looked for again ((?>...)), so that no pattern takes exponential time.
-    """
-    runs: list[list[str]] = [[]]
-    for name in pattern.split("/"):
-        if name == "**":
-            runs.append([])
-        elif name not in ("", "."):
-            runs[-1].append(_name(name))
-    first, *others = ["/".join(run) for run in runs]
-    if not others:
-        return first
-    *middle, last = others
-    made = first + "/" if first else ""
-    made += "".join(f"(?>{FOLDERS}?{run}/)" for run in middle if run)
-    return made + (FOLDERS + last if last else ".+")
-
-
-def _name(text: str) -> str:
-    """One name: texts between the `*`, in the same way."""
-    first, *others = ["".join(ONE if mark == "?" else re.escape(mark) for mark in part) for part in text.split("*")]
-    if not others:
-        return first
-    *middle, last = others
-    return first + "".join(f"(?>{ONE}*?{part})" for part in middle if part) + f"{ONE}*{last}"
+def _name(text: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(text.replace("[", "[[]")))
