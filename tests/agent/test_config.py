@@ -17,11 +17,12 @@ def test_flags_become_settings(tmp_path: Path) -> None:
         *SERVER, "--name", "gpu-1.example", "--dir", str(tmp_path), "--label", "disk=nvme", "--label", "a=b=c",
         "--resource", "licence=3", "--zone", "a", "--rack", "r1", "--region", "eu", "--pool", "ci", "--cpu", "500m",
         "--memory", "2GiB", "--disk", "10G", "--slice", "2/4", "--address", "gpu-1.example",
+        "--input-cache", "1GiB",
     ]  # fmt: skip
     options = read_options(flags, {})
     assert (options.server, options.name) == ("roost.example:8421", "gpu-1.example")
     wishes = options.wishes
-    assert (options.number, options.share) == (2, 4)
+    assert (options.number, options.share, options.input_cache_bytes) == (2, 4, 1 << 30)
     assert (wishes.zone, wishes.rack, wishes.region, wishes.pool) == ("a", "r1", "eu", "ci")
     assert wishes.labels == {"disk": "nvme", "a": "b=c"}
     assert wishes.resources == {"cpu": 500, "memory": 2 << 30, "disk": 10**10, "licence": 3}
@@ -32,6 +33,7 @@ def test_flags_become_settings(tmp_path: Path) -> None:
 def test_omitted_options_mean_as_found() -> None:
     options = read_options(SERVER, {})
     assert (options.wishes.resources, options.wishes.pool, options.share) == ({}, "default", 1)
+    assert options.input_cache_bytes == 10 << 30
 
 
 def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
         facts=facts(directory, options.wishes, options.share, options.number, ports=os.environ.get(PORTS_MARK, "")),
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
+        input_cache_bytes=options.input_cache_bytes,
     )
     driver = ProcessDriver(partial(_report, service), lambda: _keeper_gone(keeper))
     service.driver = driver

@@ -17,7 +17,8 @@ from roost.model.spec.resources import read_resource
 
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
-FROM_ENVIRONMENT = ("SERVER", "NAME", "DIR", "TAINTS", "GPU", "GPU_MODEL", "ADDRESS")  # ROOST_AGENT_...
+INPUT_CACHE = "10GiB"  # a few large inputs; a node with less room sets less
+FROM_ENVIRONMENT = ("SERVER", "NAME", "DIR", "TAINTS", "GPU", "GPU_MODEL", "ADDRESS", "INPUT_CACHE")  # ROOST_AGENT_...
 
 
 class AgentOptions(NamedTuple):
@@ -27,6 +28,7 @@ class AgentOptions(NamedTuple):
     wishes: Facts  # what the node offers, where that is not as found
     number: int = 1  # of the agents that share the machine
     share: int = 1  # how many they are
+    input_cache_bytes: int = 0
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
@@ -34,7 +36,11 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOpti
     given = _parser(environment).parse_args(arguments)
     check_node_name(given.name, "--name")
     server = _address(given.server) if given.server else ""
-    return AgentOptions(server, given.name, os.path.abspath(given.dir), _wishes(given), *_slice(given.slice))
+    number, share = _slice(given.slice)
+    cache_bytes = read_resource("disk", given.input_cache, "--input-cache")
+    return AgentOptions(
+        server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, input_cache_bytes=cache_bytes
+    )
 
 
 def check_offer(arguments: list[str]) -> None:
@@ -93,6 +99,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--gpu", default=given["GPU"])
     parser.add_argument("--gpu-model", default=given["GPU_MODEL"])
     parser.add_argument("--address", default=given["ADDRESS"], metavar="HOST")
+    parser.add_argument("--input-cache", default=given["INPUT_CACHE"] or INPUT_CACHE, metavar="SIZE")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)

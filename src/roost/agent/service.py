@@ -3,8 +3,8 @@
 import asyncio
 import os
 import random
-import shutil
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -13,7 +13,9 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.identity import NodeIdentity, keep_renewed
 from roost.agent.connection.machine import Connected, LogLine
 from roost.agent.connection.stream import AgentStream
-from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, LeaveInputs, LeaveOutputs
+from roost.agent.files.fetch import remove_tree
+from roost.agent.files.progress import CollectOutputs, FetchInputs, LeaveInputs, LeaveOutputs
+from roost.agent.files.transfers import Transfers
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
@@ -22,7 +24,7 @@ from roost.agent.results import ResultFiles
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
-from roost.model.records.files import OutputGap, OutputProblem, Outputs
+from roost.model.records.files import Outputs
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, RunRequest
 from roost.supervisor import SupervisedTasks, Work
@@ -46,7 +48,7 @@ class Service:
 
     def __init__(
         self, directory: str, name: str, identity: str, facts: Facts, server: str,
-        usage: Callable[[], Usage | None],
+        usage: Callable[[], Usage | None], input_cache_bytes: int = 0,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
@@ -58,6 +60,7 @@ class Service:
         self.tasks = agent_tasks()
         self.link = AgentStream(self.machine, self._identity, self._perform, self._measure)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
+        self.files = Transfers(directory, input_cache_bytes, self.link.call, self._fetched, self._collected)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
@@ -79,7 +82,7 @@ class Service:
     def _works(self) -> dict[str, Work]:
         """What an agent does beside its connection, each restarted when it ends."""
         return {
-            "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep,
+            "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep, "files": self.files.run,
             "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
         }  # fmt: skip
 
@@ -119,7 +122,7 @@ class Service:
             case machine.ReleaseLog(name):
                 self.spool.release(name)
             case FetchInputs() | LeaveInputs() | CollectOutputs() | LeaveOutputs():
-                self._perform_files(effect)
+                self.files.perform(effect)
             case machine.TakenOver(count):
                 if count:
                     end_leftovers(self._mark)
@@ -131,15 +134,11 @@ class Service:
             case _:
                 self.link.perform(effect)
 
-    def _perform_files(self, effect: FileEffect) -> None:
-        match effect:
-            case FetchInputs(token):
-                self._perform(self.machine.fetched(token, "this agent cannot fetch inputs", now_ms()))
-            case CollectOutputs(token, outputs):
-                gaps = tuple(OutputGap(OutputProblem.NOT_STORED, block.path, block.required) for block in outputs)
-                self._perform(self.machine.collected(token, Outputs(gaps=gaps), now_ms()))
-            case _:
-                pass
+    def _fetched(self, token: int, problem: str) -> None:
+        self._perform(self.machine.fetched(token, problem, now_ms()))
+
+    def _collected(self, token: int, outputs: Outputs) -> None:
+        self._perform(self.machine.collected(token, outputs, now_ms()))
 
     def _measure(self) -> Usage | None:
         usage = self._usage()
@@ -171,5 +170,5 @@ class Service:
         while True:
             left = [name for name in os.listdir(work) if name.isdecimal() and int(name) not in self.machine.logs]
             for name in left:
-                await asyncio.to_thread(shutil.rmtree, f"{work}/{name}", ignore_errors=True)
+                await asyncio.to_thread(remove_tree, Path(work, name))
             await asyncio.sleep(SWEEP_S)

@@ -20,6 +20,7 @@ from roost.wire.codec import pack_agent, unpack_server
 
 SERVICE = "/roost.agent.v1.Agents"
 WHO_S_MAX = 1.0
+CALL_S_MAX = 60.0  # 8 MiB at 140 KB/s
 LOOK_UP_S_MAX = 1.0  # for a name without an answer; then the address stays as it was
 
 OPTIONS = (
@@ -125,14 +126,21 @@ class AgentStream:
 
     def ship(self) -> Call:
         """A stream for logs. Raises ConnectionError while there is no server to send them to."""
+        return self._channel_now().stream_stream(f"{SERVICE}/Ship")(wait_for_ready=True)
+
+    async def call(self, method: str, request: bytes) -> bytes:
+        """One call about files. Raises ConnectionError while there is no server."""
+        answer = await self._channel_now().unary_unary(f"{SERVICE}/{method}")(request, timeout=CALL_S_MAX)
+        return bytes(answer)
+
+    def _channel_now(self) -> grpc.aio.Channel:
         try:
             bundle = self._certificate()
         except ValueError as error:
             raise ConnectionError(str(error)) from None
         if not self.address:
             raise ConnectionError("there is no server yet")
-        channel = self._newest_channel(bundle)
-        return channel.stream_stream(f"{SERVICE}/Ship")(wait_for_ready=True)
+        return self._newest_channel(bundle)
 
     # one stream
 

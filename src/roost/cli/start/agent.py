@@ -41,6 +41,8 @@ from roost.client.config import data_home
 @click.option("--cpu", default="", help="Cores, like 4 or 500m. [default: all]")
 @click.option("--memory", default="", help="Memory, like 8GiB. [default: all]")
 @click.option("--disk", default="", help="Disk, like 100GiB. [default: free space of --dir]")
+@click.option("--input-cache", "input_cache", default="", metavar="SIZE",
+              help="Most bytes of inputs that stay on the node for later runs. [default: 10GiB]")  # fmt: skip
 @click.option("--gpu", default="", help="GPUs. [default: all NVIDIA GPUs]")
 @click.option("--gpu-model", "gpu_model", default="", help="Model of the GPUs. [default: detected]")
 @taint_option

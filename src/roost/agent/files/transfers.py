@@ -1,0 +1,123 @@
+"""Transfers of files: carries out what the agent's machine asks for, some at a time, each in a thread."""
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from roost.agent.files.client import Call, FileClient, TransferRefused
+from roost.agent.files.collect import Collect
+from roost.agent.files.fetch import Fetch, Flights
+from roost.agent.files.job import TransferJob, in_thread
+from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, LeaveInputs, LeaveOutputs
+from roost.agent.log import log
+from roost.agent.prepare import RESULT_NAME
+from roost.files.cache import InputCache
+from roost.files.select import TransferStopped, gap
+from roost.model.errors import RoostError
+from roost.model.records.files import OutputProblem, Outputs
+
+FETCHES_MAX = 4  # at a time: more share the same network and disk, and each holds two chunks of 8 MiB
+COLLECTIONS_MAX = 4  # likewise
+
+Fetched = Callable[[int, str], None]
+Collected = Callable[[int, Outputs], None]
+
+
+class Transfers:
+    """The files of one agent. Answers come while `run` does; none for what was left."""
+
+    def __init__(self, directory: str, cache_bytes: int, call: Call, fetched: Fetched, collected: Collected) -> None:
+        self._cache_folder = Path(directory, "inputs")
+        self._cache_bytes = cache_bytes
+        self._call = call
+        self._fetched = fetched
+        self._collected = collected
+        self._cache: InputCache | None = None  # opened for the first fetch
+        self._flights = Flights()
+        self._orders: asyncio.Queue[tuple[FetchInputs | CollectOutputs, TransferJob]] = asyncio.Queue()
+        self._jobs: dict[tuple[type[FetchInputs | CollectOutputs], int], TransferJob] = {}
+        self._opening = asyncio.Lock()
+        self._fetches = asyncio.Semaphore(FETCHES_MAX)
+        self._collections = asyncio.Semaphore(COLLECTIONS_MAX)
+
+    def perform(self, effect: FileEffect) -> None:
+        match effect:
+            case FetchInputs() | CollectOutputs():
+                job = self._jobs[type(effect), effect.token] = TransferJob(asyncio.get_running_loop())
+                self._orders.put_nowait((effect, job))
+            case LeaveInputs(token):
+                self._leave(FetchInputs, token)
+            case LeaveOutputs(token):
+                self._leave(CollectOutputs, token)
+
+    async def run(self) -> None:
+        """Transfer until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    effect, job = await self._orders.get()
+                    if isinstance(effect, FetchInputs):
+                        group.create_task(self._fetch(effect, job))
+                    else:
+                        group.create_task(self._collect(effect, job))
+        finally:
+            for job in self._jobs.values():
+                job.stop()
+
+    def _leave(self, kind: type[FetchInputs | CollectOutputs], token: int) -> None:
+        job = self._jobs.pop((kind, token), None)
+        if job is not None:
+            job.stop()
+
+    async def _fetch(self, effect: FetchInputs, job: TransferJob) -> None:
+        async with self._fetches:
+            if job.is_stopped:
+                return
+            problem = ""
+            try:
+                cache = await self._open_cache()
+                fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self._flights, owner=None)
+                await in_thread(f"fetch-{effect.token}", lambda: fetch.run(effect.inputs, Path(effect.folder)))
+            except TransferStopped:
+                return
+            except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
+                problem = _problem_text(error)
+        if self._jobs.pop((FetchInputs, effect.token), None) is job:
+            self._fetched(effect.token, problem)
+
+    async def _collect(self, effect: CollectOutputs, job: TransferJob) -> None:
+        async with self._collections:
+            if job.is_stopped:
+                return
+            try:
+                collect = Collect(job, FileClient(job, effect.token, self._call), frozenset({RESULT_NAME}))
+                work = lambda: collect.run(effect.outputs, Path(effect.folder))  # noqa: E731
+                outputs = await in_thread(f"collect-{effect.token}", work)
+            except TransferStopped:
+                return
+            except Exception as error:
+                log(f"outputs of run {effect.token} were not stored: {_problem_text(error)}")
+                blocks = effect.outputs
+                outputs = Outputs(
+                    gaps=tuple(gap(OutputProblem.NOT_STORED, item.path, item.required) for item in blocks)
+                )
+        if self._jobs.pop((CollectOutputs, effect.token), None) is job:
+            self._collected(effect.token, outputs)
+
+    async def _open_cache(self) -> InputCache:
+        """Its folder is read once, which takes a moment."""
+        async with self._opening:
+            if self._cache is None:
+                self._cache = await in_thread("cache", lambda: InputCache(self._cache_folder, self._cache_bytes))
+            return self._cache
+
+
+def _problem_text(error: Exception) -> str:
+    """Why inputs are not there, for the reason of an attempt that never began."""
+    if isinstance(error, RoostError | TransferRefused):
+        return f"inputs: {error}"
+    if isinstance(error, OSError):
+        return f"inputs: {error.strerror or error}"
+    log(f"a transfer of files failed: {''.join(traceback.format_exception(error))}")
+    return f"inputs: {type(error).__name__}: {error}"
