@@ -55,11 +55,11 @@ def records() -> list[Change]:
     scene.submit(service("web", count=2, command="other"), same_ok=True)
     scene.drain("b", "1h")
     scene.step(Reserve(1, Reservation("night", "red", ("c",), 0)))
-    return sorted(scene.memory.snapshot().records)
+    return sorted(scene.memory.snapshot().records, key=lambda change: change.record)
 
 
 def main() -> None:
-    rows = [[kind, key, base64.b64encode(value or b"").decode()] for kind, key, value in records()]
+    rows = [[*change.record, base64.b64encode(change.value or b"").decode()] for change in records()]
     recorded = {"format": FORMAT, "roost": __version__, "reads": True, "records": rows}
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"format-{FORMAT}.json"

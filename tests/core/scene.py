@@ -35,7 +35,13 @@ from roost.model.protocol import Drop, Hello, Order, Report, Run, Stop
 from roost.model.records.instance import Instance
 from roost.model.records.node import Facts, Node
 from roost.model.records.opaque import By
-from roost.model.records.transition import InstanceTransitioned, NodeTransitioned, Transitioned, lines_between
+from roost.model.records.transition import (
+    InstanceTransitioned,
+    NodeTransition,
+    NodeTransitioned,
+    Transitioned,
+    lines_between,
+)
 from roost.model.spec.submission import spec_of_document
 from roost.model.spec.units import byte_count, duration_ms
 from roost.ports.store import Change, require
@@ -245,20 +251,20 @@ def outcome(done: Step) -> dict[str, list[str]]:
 def committed_transitions(done: Step, revision: int) -> list[Transitioned]:
     """What happened in a step, as a reader of its commit finds it."""
     found: list[Transitioned] = []
-    for kind, key, value in done.changes:
-        if kind == "instance" and value is not None:
-            instance = msgspec.msgpack.decode(value, type=Instance)
+    for change in done.changes:
+        if change.kind == "instance" and change.value is not None:
+            instance = msgspec.msgpack.decode(change.value, type=Instance)
             lines = lines_between(instance.story, revision - 1, revision)
-            found += [InstanceTransitioned(key, line) for line in lines]
-        elif kind == "node" and value is not None:
-            node = msgspec.msgpack.decode(value, type=Node)
-            found += [NodeTransitioned(key, line) for line in lines_between(node.story, revision - 1, revision)]
+            found += [InstanceTransitioned(change.key, line) for line in lines]
+        elif change.kind == "node" and change.value is not None:
+            node = msgspec.msgpack.decode(change.value, type=Node)
+            found += [NodeTransitioned(change.key, line) for line in lines_between(node.story, revision - 1, revision)]
     return found
 
 
-def node_changes(done: Step) -> list[NodeTransitioned]:
+def node_changes(done: Step) -> list[tuple[str, NodeTransition]]:
     """Nodes that changed their status in a step."""
-    return [item for item in done.node_transitions if item.transition.state != item.transition.before]
+    return [(name, line) for name, line in done.node_transitions if line.state != line.before]
 
 
 def short(key: str) -> str:

@@ -47,7 +47,7 @@ def changed(kind: str, **fields: Any) -> list[Change]:
     number = next(number for number, record in enumerate(CURRENT) if record.kind == kind)
     content = msgspec.msgpack.decode(CURRENT[number].value or b"")
     value = msgspec.msgpack.encode({**content, **fields})
-    return [*CURRENT[:number], CURRENT[number]._replace(value=value), *CURRENT[number + 1 :]]
+    return [*CURRENT[:number], msgspec.structs.replace(CURRENT[number], value=value), *CURRENT[number + 1 :]]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -64,22 +64,24 @@ def test_a_recorded_store_is_read_or_refused_as_declared(path: Path) -> None:
 def test_the_current_format_is_recorded() -> None:
     assert recorded(FILES[-1])[0]["format"] == FORMAT
     assert {*TYPES, "secret"} <= {record.kind for record in CURRENT}
-    states = {msgspec.msgpack.decode(value or b"")["state"] for kind, _, value in CURRENT if kind == "instance"}
+    instances = [record.value for record in CURRENT if record.kind == "instance"]
+    states = {msgspec.msgpack.decode(value or b"")["state"] for value in instances}
     assert len(states) >= 5
 
 
 def test_records_are_written_as_recorded() -> None:
     """A changed layout is a new format, also if the recorded store can still be read."""
-    for kind, key, value in CURRENT:
-        if kind in TYPES:
-            assert msgspec.msgpack.encode(msgspec.msgpack.decode(value or b"", type=TYPES[kind])) == value, (kind, key)
-    made = {record[:2] for record in formats.records()}
-    assert made == {record[:2] for record in CURRENT}, "run `python -m tools.formats`"
+    for stored in CURRENT:
+        if stored.kind in TYPES:
+            decoded = msgspec.msgpack.decode(stored.value or b"", type=TYPES[stored.kind])
+            assert msgspec.msgpack.encode(decoded) == stored.value, stored.record
+    made = {stored.record for stored in formats.records()}
+    assert made == {stored.record for stored in CURRENT}, "run `python -m tools.formats`"
 
 
 @pytest.mark.parametrize("stored", [FORMAT + 1, FORMAT + 100, 0, -1])
 def test_a_store_of_another_format_is_refused_before_anything_is_read(stored: int) -> None:
-    broken = [record._replace(value=b"?") for record in CURRENT if record.kind != "meta"]
+    broken = [msgspec.structs.replace(record, value=b"?") for record in CURRENT if record.kind != "meta"]
     fields = {"format": stored, "release": "7.7.7", "unheard_of": 1}
     meta = [record for record in changed("meta", **fields) if record.kind == "meta"]
     message = refused([*broken, *meta])

@@ -92,7 +92,7 @@ def test_the_log_is_a_ring_that_counts_on_after_a_restart() -> None:
     records: dict[tuple[str, str], object] = {}
     for number in range(OPAQUE_KINDS["audit"] + 5):
         done = step(state, [AttributedRequest(ANN, PutRecords(number, (kept("a", b"%d" % number),)))], number)
-        records |= {change[:2]: change for change in done.changes}
+        records |= {change.record: change for change in done.changes}
     assert len(audits(state)) == OPAQUE_KINDS["audit"]
     assert audits(state)[-1].number == OPAQUE_KINDS["audit"] + 5
     again = load(Snapshot(state.revision, list(records.values())), 1)  # type: ignore[arg-type]

@@ -35,9 +35,9 @@ def test_a_node_has_grace_if_the_leader_before_has_not_let_go(unclean: bool, lea
 
 def test_a_server_that_gets_the_lead_minds_an_unclean_takeover_shortly_before() -> None:
     _, changes = with_node()
-    records = {change[:2]: change for change in changes}
+    records = {change.record: change for change in changes}
     taken = load(Snapshot(1, changes), 5_000, SETTINGS, unclean=True)
-    records |= {change[:2]: change for change in step(taken, [], 5_001).changes}
+    records |= {change.record: change for change in step(taken, [], 5_001).changes}
     snapshot = Snapshot(2, list(records.values()))
     assert lease_of(load(snapshot, 9_000, SETTINGS), 9_000) == 61_100
     assert lease_of(load(snapshot, 4_000, SETTINGS), 4_000) == 61_100, "its clock may be behind"

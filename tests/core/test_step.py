@@ -238,7 +238,9 @@ class Life(RuleBasedStateMachine):
         records |= {("node", name): node for name, node in state.nodes.items()}
         records |= {("project", name): project for name, project in state.projects.items()}
         records |= {("pool", name): pool for name, pool in state.pools.items()}
-        stored = {change[:2]: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"}
+        stored = {
+            change.record: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"
+        }
         assert stored == {key: msgspec.msgpack.encode(record) for key, record in records.items()}
 
     @invariant()

@@ -1,5 +1,7 @@
 """The one place where states change: every legal move is made, every other is refused with the story."""
 
+import gc
+
 import pytest
 
 from roost.core.state.outcome import Step
@@ -101,3 +103,11 @@ def test_every_line_of_a_story_says_when_why_and_in_which_commit() -> None:
         ),
     )
     assert scene.memory.snapshot().revision == revision + 2
+
+
+def test_the_garbage_collector_does_not_look_at_what_a_step_has_changed() -> None:
+    """It cannot pause, and a step may have 100,000 changes and as many transitions."""
+    scene = Scene("a")
+    done = scene.submit(job("array", count=3))
+    assert len(done.transitions) >= 3 and len(done.changes) >= 3
+    assert not [item for item in [*done.changes, *done.transitions] if gc.is_tracked(item)]

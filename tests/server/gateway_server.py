@@ -16,7 +16,7 @@ from roost.model.events import Cancel, Submit
 from roost.model.protocol import Answer, Beat, Hello, Report, Run, Welcome
 from roost.model.records.enrolment import Bundle
 from roost.model.records.node import Facts
-from roost.model.records.transition import NodeTransitioned
+from roost.model.records.transition import NodeTransition
 from roost.model.spec.submission import spec_of_document
 from roost.ports.logs import Logs
 from roost.ports.store import Store
@@ -47,7 +47,7 @@ class GatewayServer:
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)
         self.port = 0
         self.ignored: list[IgnoredReport] = []
-        self.nodes: list[NodeTransitioned] = []
+        self.nodes: list[tuple[str, NodeTransition]] = []
         self._changed = asyncio.Event()
 
     async def act(self, state: State, done: Step) -> None:

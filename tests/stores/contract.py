@@ -54,11 +54,11 @@ def as_dict(snapshot: Snapshot) -> Records:
 
 
 def apply(records: Records, commit: list[Change]) -> None:
-    for kind, key, value in commit:
-        if value is None:
-            records.pop((kind, key), None)
+    for change in commit:
+        if change.value is None:
+            records.pop(change.record, None)
         else:
-            records[kind, key] = value
+            records[change.record] = change.value
 
 
 class must:
@@ -261,7 +261,7 @@ class StoreContract:
     async def test_many_changes_in_one_commit(self, store: Store, epoch: int) -> None:
         everything = [put(str(number), b"%d" % number) for number in range(10_000)]
         assert await must(store).commit(epoch, everything) == 1
-        assert as_dict(await must(store).load()) == {(kind, key): value for kind, key, value in everything}
+        assert as_dict(await must(store).load()) == {change.record: change.value for change in everything}
         assert await must(store).commit(epoch, [gone(str(number)) for number in range(1, 10_000)]) == 2
         assert await must(store).load() == Snapshot(2, [put("0", b"0")])
 

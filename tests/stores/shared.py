@@ -109,7 +109,7 @@ class SharedStoreContract(StoreContract):
             assert len((await must(other).load()).records) in (0, 3_000)
         received = await reported_until(changes, 1)
         assert [len(update.changes) for update in received if update.changes] == [3_000]
-        assert as_dict(await must(other).load()) == {(kind, key): value for kind, key, value in everything}
+        assert as_dict(await must(other).load()) == {change.record: change.value for change in everything}
 
     async def test_following_begins_at_the_given_revision(self, shared: SharedStore, other: SharedStore) -> None:
         epoch = await must(shared).lead("server-1")

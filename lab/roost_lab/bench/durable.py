@@ -98,7 +98,8 @@ async def _transitions(directory: Path, instances: int) -> tuple[float, int, lis
     return took, counted, [row for row in agents.rows if row.kind == "instance"]
 
 
-def _raw(path: Path, rows: list[Change]) -> float:
+def _raw(path: Path, changes: list[Change]) -> float:
+    rows = [(change.kind, change.key, change.value) for change in changes]
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", 2)

@@ -59,8 +59,8 @@ async def _measure(url: str, rounds: int, batches_per_round: int, records: int) 
                 require(await store.commit(epoch, batch))
             between = time.perf_counter()
             for batch in batches:
-                columns = [kind.encode() for kind, _, _ in batch], [key.encode() for _, key, _ in batch]
-                await connection.execute(UPSERT, *columns, [value for _, _, value in batch])
+                columns = [change.kind.encode() for change in batch], [change.key.encode() for change in batch]
+                await connection.execute(UPSERT, *columns, [change.value for change in batch])
             ours_s += between - began
             plain_s += time.perf_counter() - between
         await commit_all(store, epoch, [_change(number, chance) for number in range(records)])

@@ -72,11 +72,11 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
     for change in others:
         if change.kind == "meta" and change.value is not None:
             _check_format(change.value)
-    for kind, key, value in others:
+    for change in others:
         try:
-            _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
+            _RECORDS.get(change.kind, _follow_setting)(state, change.kind, change.key, change.value)
         except MsgspecError as error:
-            raise _unreadable(kind, key, error) from error
+            raise _unreadable(change.kind, change.key, error) from error
     for key, value in instances.items():
         workload = key.rpartition(".")[0]
         if value is None and workload in state.workloads and workload in state.progress:

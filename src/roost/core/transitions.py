@@ -110,12 +110,12 @@ def new_transitions(state: State) -> Paced[list[Transitioned]]:
 def followed_transitions(state: State, changes: Sequence[Change], since: int) -> list[Transitioned]:
     """The transitions in commits of another server after a revision, from the stories."""
     found: list[Transitioned] = []
-    for kind, key, value in changes:
-        if kind == "node" and value is None:
+    for change in changes:
+        if change.kind == "node" and change.value is None:
             gone = NodeTransition(state.now_ms, None, NodeStatus.GONE, NodeRemoved(), state.revision)
-            found.append(NodeTransitioned(key, gone))
+            found.append(NodeTransitioned(change.key, gone))
     records: dict[str, Mapping[str, Any]] = {"instance": state.instances, "node": state.nodes}
-    changed = (((kind, key), records[kind].get(key)) for kind, key, _ in changes if kind in records)
+    changed = ((change.record, records[change.kind].get(change.key)) for change in changes if change.kind in records)
     return found + _transitions_of(changed, since, state.revision)
 
 

@@ -12,12 +12,19 @@ import msgspec
 ANYBODY = "*"  # as a successor: the first server that tries
 
 
-class Change(NamedTuple):
-    """One record as it is after the commit. `value` is None when the record is gone."""
+class Change(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
+    """One record as it is after the commit. `value` is None when the record is gone.
+
+    The garbage collector does not look at changes: with 100,000 tuples in one commit it held the loop for 60 ms.
+    """
 
     kind: str
     key: str
     value: bytes | None
+
+    @property
+    def record(self) -> tuple[str, str]:
+        return self.kind, self.key
 
 
 class Snapshot(NamedTuple):

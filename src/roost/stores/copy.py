@@ -4,6 +4,8 @@ revision than clients may have seen."""
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, cast
 
+from msgspec.structs import replace
+
 from roost.ports.store import ANYBODY, Change, Lead, LoadFailure, SharedStore, Snapshot, Store, require, unavailable
 from roost.stores.batches import in_batches
 from roost.stores.factory import open_store
@@ -45,7 +47,7 @@ async def fill(
         epoch = require(await store.lead("roost store", seen)).epoch
         before = require(await store.load())
         require(await store.commit(epoch, [MARK]))
-        changes = [*_outdated(before, records), *records, MARK._replace(value=None)]
+        changes = [*_outdated(before, records), *records, replace(MARK, value=None)]
         chunks = list(in_batches(changes, lambda change: len(change.value or b""), CHUNK_BYTES, CHUNK_CHANGES))
         if revision - len(chunks) > before.revision + 1:
             require(await store.raise_revision(epoch, revision - len(chunks)))
@@ -72,14 +74,14 @@ def is_unfinished(records: Sequence[Change]) -> bool:
 
 
 def _outdated(before: Snapshot, records: Sequence[Change]) -> list[Change]:
-    kept = {MARK[:2], *(record[:2] for record in records)}
-    return [record._replace(value=None) for record in before.records if record[:2] not in kept]
+    kept = {MARK.record, *(record.record for record in records)}
+    return [replace(record, value=None) for record in before.records if record.record not in kept]
 
 
 def _compare(found: Snapshot, records: Sequence[Change]) -> None:
     """Every record is there, byte by byte, and nothing else."""
-    expected = {record[:2]: record.value for record in records}
-    there = {record[:2]: record.value for record in found.records}
+    expected = {record.record: record.value for record in records}
+    there = {record.record: record.value for record in found.records}
     for name in expected.keys() | there.keys():
         if expected.get(name) != there.get(name):
             kind, key = name

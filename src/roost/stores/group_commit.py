@@ -221,10 +221,10 @@ def load_first(failure: Exception) -> port.Unavailable:
 
 def check_storable(changes: Sequence[port.Change]) -> None:
     """Raises TypeError or ValueError for what no store can keep."""
-    for kind, key, value in changes:
-        if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
-        (kind + key).encode()
+    for change in changes:
+        if change.value is not None and not isinstance(change.value, bytes):
+            raise TypeError(f"{change.kind} {change.key}: a value is bytes, not {type(change.value).__name__}")
+        (change.kind + change.key).encode()
 
 
 def _resolve_in_loop(jobs: Sequence[WaitingCommit | WaitingCall], outcomes: Sequence[object]) -> None:

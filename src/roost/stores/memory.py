@@ -38,9 +38,9 @@ class Memory:
         check_storable(changes)  # as a store on disk does, so that a mistake already shows in fast tests
         for change in changes:
             if change.value is None:
-                self._records.pop(change[:2], None)
+                self._records.pop(change.record, None)
             else:
-                self._records[change[:2]] = change
+                self._records[change.record] = change
         self._revision += 1
         self._commits.append(tuple(changes))
         self._reported(self.lead_now)

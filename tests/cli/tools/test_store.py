@@ -274,7 +274,7 @@ def test_checking_changes_nothing(source: str, scene: Snapshot, postgres: Urls, 
 
 def test_what_is_wrong_is_named_and_the_exit_code_says_so(tmp_path: Path, scene: Snapshot) -> None:
     url = str(tmp_path / "bad")
-    without = [record for record in scene.records if record[:2] != ("workload", "default/two")]
+    without = [record for record in scene.records if record.record != ("workload", "default/two")]
     put(url, Snapshot(5, [*without, Change("toaster", "t", b"1"), Change("node", "c", b"\xc1")]))
     result = typed("check", url)
     assert result.exit_code == FAILED

@@ -116,8 +116,8 @@ async def test_a_goodbye_ends_the_node_at_once_and_its_last_reports_count() -> N
         sequence = await agent.beat(ended(run), leaving=True)
         assert (await agent.answer()).acknowledged == sequence
         await server.until(lambda: server.engine.state.nodes["n1"].status == "stopped")
-        last = server.nodes[-1]
-        assert (last.key, last.transition.state, last.transition.reason) == ("n1", "stopped", NodeLeft())
+        node, line = server.nodes[-1]
+        assert (node, line.state, line.reason) == ("n1", "stopped", NodeLeft())
         assert server.states() == ["succeeded"]
 
 
@@ -236,7 +236,7 @@ async def test_beats_keep_a_node_and_their_number_is_no_matter(monkeypatch: pyte
         while asyncio.get_running_loop().time() - began < 0.6:
             await agent.beat()
             await agent.answer()
-        assert [item.transition.state for item in server.nodes] == ["ready"]
+        assert [line.state for _, line in server.nodes] == ["ready"]
 
 
 async def test_a_reset_ends_all_streams() -> None:

@@ -123,7 +123,7 @@ async def test_a_large_commit_is_acted_on_in_several_turns_of_the_loop(monkeypat
         asyncio.get_running_loop().call_soon(turned)
 
     turned()
-    for size, expected in ((2, 1), (3, 6)):
+    for size, expected in ((2, 1), (3, 7), (8, 15)):
         done = Step()
         done.changes = [Change("project", f"p{number}", None) for number in range(size)]
         await perform.act(State(), done)

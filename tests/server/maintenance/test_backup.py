@@ -137,7 +137,7 @@ def test_attempts_that_came_after_the_backup_share_no_log_and_no_token_with_late
     scene.now += 1
     scene.memory = Memory()
     scene.memory._revision = revision_as_of_now(scene.state.revision, scene.now, scene.now)
-    scene.memory._records = {record[:2]: record for record in as_of_now(kept.records, scene.now)}
+    scene.memory._records = {record.record: record for record in as_of_now(kept.records, scene.now)}
     scene.restart()
     scene.hello("a", cpu=3)
     after = {token: run for token, run in scene.runs.items() if token not in before}

@@ -19,12 +19,12 @@ def snapshot() -> Snapshot:
 
 
 def examined(snapshot: Snapshot, *changes: Change) -> Examined:
-    records = {record[:2]: record for record in snapshot.records}
+    records = {record.record: record for record in snapshot.records}
     for change in changes:
         if change.value is None:
-            del records[change[:2]]
+            del records[change.record]
         else:
-            records[change[:2]] = change
+            records[change.record] = change
     return examine(Snapshot(snapshot.revision, list(records.values())), now_ms=2_000_000)
 
 
@@ -80,10 +80,10 @@ def test_an_instance_on_a_node_that_is_not_there_is_an_orphan(snapshot: Snapshot
 
 
 def test_broken_rules_are_reported_in_a_message(snapshot: Snapshot) -> None:
-    record = next(change for change in snapshot.records if change[:2] == ("instance", "default/two.0"))
+    record = next(change for change in snapshot.records if change.record == ("instance", "default/two.0"))
     answer = msgspec.msgpack.decode(record.value or b"")
     answer["attempt"] = 0
-    found = examined(snapshot, record._replace(value=msgspec.msgpack.encode(answer)))
+    found = examined(snapshot, msgspec.structs.replace(record, value=msgspec.msgpack.encode(answer)))
     assert [finding.sort for finding in found.findings] == ["rule"]
     assert "instances_are_whole" in found.findings[0].message
 

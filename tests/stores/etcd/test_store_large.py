@@ -73,7 +73,7 @@ async def interrupted_commit(prefix: str, client: Interrupted, changes: Changes)
 
 
 def expected(committed: bool) -> dict[tuple[str, str], bytes]:
-    records = {change[:2]: change.value for change in [*BEFORE, *(COMMIT if committed else [])]}
+    records = {change.record: change.value for change in [*BEFORE, *(COMMIT if committed else [])]}
     return {name: value for name, value in records.items() if value is not None}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from roost.ports.store import Change, StoreError, Unavailable
 from roost.stores.group_commit import Weight
@@ -229,6 +230,6 @@ async def test_records_are_spread_over_statements_without_a_gap(store: SqliteSto
     for count in sorted({size + more for size in (*sqlite_store.CHUNKS, 128, 200) for more in (-1, 0, 1)}):
         everything = [Change("kind", str(number), b"%d" % number) for number in range(count)]
         await must(store).commit(epoch, everything)
-        assert as_dict(await must(store).load()) == {(kind, key): value for kind, key, value in everything}
-        await must(store).commit(epoch, [change._replace(value=None) for change in everything])
+        assert as_dict(await must(store).load()) == {change.record: change.value for change in everything}
+        await must(store).commit(epoch, [replace(change, value=None) for change in everything])
         assert (await must(store).load()).records == []

@@ -9,7 +9,7 @@ from roost.model.errors import RoostError
 from roost.model.protocol import Order
 from roost.model.reasons.subjects import Principal
 from roost.model.records.instance import Instance
-from roost.model.records.transition import NodeTransitioned, Transitioned
+from roost.model.records.transition import NodeTransition, NodeTransitioned, Transitioned
 from roost.model.records.workload import Workload
 from roost.ports.store import Change
 
@@ -91,8 +91,8 @@ class Step:
         self.whole: set[str] = set()
 
     @property
-    def node_transitions(self) -> list[NodeTransitioned]:
-        return [item for item in self.transitions if isinstance(item, NodeTransitioned)]
+    def node_transitions(self) -> list[tuple[str, NodeTransition]]:
+        return [(item.key, item.transition) for item in self.transitions if isinstance(item, NodeTransitioned)]
 
     def limit(self, step_units: int) -> int:
         """Up to how many units a phase may go on. What is left over stays in the state, and the next step goes on.

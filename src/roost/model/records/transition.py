@@ -44,13 +44,13 @@ NodeStory = tuple[NodeTransition, ...]
 Line = TypeVar("Line", InstanceTransition, NodeTransition)
 
 
-class InstanceTransitioned(NamedTuple):
+class InstanceTransitioned(msgspec.Struct, frozen=True, gc=False):
     key: str
     transition: InstanceTransition
     record: bytes | None = None  # its last one, if the same commit removes it: no store has it
 
 
-class NodeTransitioned(NamedTuple):
+class NodeTransitioned(msgspec.Struct, frozen=True, gc=False):
     key: str
     transition: NodeTransition
 

@@ -85,8 +85,8 @@ def redacted(change: Encoded, redactor: Redactor) -> bytes:
 
 
 def _encode(commit: CommittedChanges, at: int) -> Encoded:
-    kind, key, value = commit.changes[at]
-    if value is None:
+    kind, key = commit.changes[at].record
+    if commit.changes[at].value is None:
         return _sealed(pb.Change(revision=commit.revision, gone=pb.Gone(kind=kind, key=key)))
     if kind == "instance":
         instance = commit.instance(at)

@@ -223,9 +223,9 @@ class WatchReader:
         answer: list[Encoded | None] = []
         checked = fresh = 0
         for commit in commits:
-            for at, (kind, key, _) in enumerate(commit.changes):
+            for at, committed in enumerate(commit.changes):
                 checked += 1
-                if not wanted.takes(kind, key):
+                if not wanted.takes(*committed.record):
                     continue
                 fresh += at not in commit.messages
                 if fresh >= ENCODE_MAX:
@@ -234,10 +234,10 @@ class WatchReader:
                 change = encoded(commit, at)
                 if not wanted.takes_states(change):
                     continue
-                before = last.get((kind, key))
+                before = last.get(committed.record)
                 if before is not None and not answer[before].is_stop:  # type: ignore[union-attr]
                     answer[before] = None
-                last[kind, key] = len(answer)
+                last[committed.record] = len(answer)
                 answer.append(change)
             position = commit.revision
             if checked >= GATHER_MAX:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from roost.core.explain.why import decision_line
@@ -47,10 +47,19 @@ class Executor:
 
     async def act(self, state: State, done: Step) -> None:
         """A large commit, such as a retry of 100,000 instances, is acted on in several turns of the loop."""
-        for part in (self._send, self._count, self._publish, self._note, self._tell):
-            part(state, done)
+        for _ in self._parts(state, done):
             if len(done.changes) > LARGE_CHANGES:
                 await asyncio.sleep(0)
+
+    def _parts(self, state: State, done: Step) -> Iterator[None]:
+        self._send(state, done)
+        yield
+        for first in range(0, len(done.changes), LARGE_CHANGES):
+            self._try(self.census.take, state, done.changes[first : first + LARGE_CHANGES])
+            yield
+        for part in (self._publish, self._note, self._tell):
+            part(state, done)
+            yield
 
     def _send(self, state: State, done: Step) -> None:
         if state is not self._state:
@@ -62,10 +71,6 @@ class Executor:
                     self._try(streams.close, orders.node)
             if done.acknowledged:
                 self._try(streams.acknowledge, done.acknowledged)
-
-    def _count(self, state: State, done: Step) -> None:
-        if done.changes:
-            self._try(self.census.take, state, done.changes)
 
     def _publish(self, state: State, done: Step) -> None:
         if done.changes:

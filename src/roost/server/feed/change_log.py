@@ -19,7 +19,7 @@ from roost.ports.store import Change
 from roost.schema.pools import PoolSetting
 from roost.server.auth.principal import Redactor
 from roost.server.views.operators import reservation_of, setting_view
-from roost.server.views.work import instance_view, node_view, progress_of, workload_view
+from roost.server.views.work import instance_view, node_view, progress_of, workload_view, workloads_of
 from roost.server.waiting import wait_for
 
 CHANGES_MAX = 20_000  # kept for readers that reconnect: a minute of a busy server, days of a quiet one
@@ -61,9 +61,8 @@ class CommittedChanges:
         self._owners: dict[str, str] = {}  # of reservations: their project, also of deleted ones; empty: unknown
         self.frames: dict[int, bytes] = {}  # changes as the REST API encodes them, by index
         self.messages: dict[int, Any] = {}  # the same for controllers
-        for kind, key, value in changes:
-            if kind == "instance":  # most of a large commit
-                continue
+        for change in [change for change in changes if change.kind != "instance"]:  # few, also of a large commit
+            kind, key, value = change.kind, change.key, change.value
             if kind == "reservation":
                 self._owners[key] = owners.pop(key, "") if value is None else reservation_of(value).project
                 if value is not None:
@@ -82,7 +81,8 @@ class CommittedChanges:
 
     def view(self, at: int, redactor: Redactor | None = None) -> Any:
         """The object after a change, as the API shows it; None: it was deleted."""
-        kind, key, value = self.changes[at]
+        change = self.changes[at]
+        kind, key, value = change.kind, change.key, change.value
         visible = redactor.visible if redactor is not None else None
         if value is None:
             return None
@@ -98,7 +98,7 @@ class CommittedChanges:
 
     def _is_wanted(self, change: Change, wanted: ChangeFilter) -> bool:
         """Checked before anything is encoded. Instances belong to a workload; nodes and settings do not."""
-        kind, key, _ = change
+        kind, key = change.record
         if kind not in wanted.kinds:
             return False
         if wanted.redactor is not None and kind not in ("node", "pool"):
@@ -287,13 +287,10 @@ class Watch:
         if commit.revision // MARK_EVERY > commit.before // MARK_EVERY:  # now and then all of them move their position
             self._of_workloads.wake_all(commit.before)
             self._of_prefixes.wake_all(commit.before)
-        if not (self._of_records or self._of_workloads or self._of_prefixes):
-            return
-        owners: dict[str, None] = {}
-        for kind, key, _ in commit.changes:
-            self._of_records.wake(key)
-            if kind in ("workload", "instance"):
-                owners[key.rpartition(".")[0] if kind == "instance" else key] = None
+        if self._of_records:
+            for change in commit.changes:
+                self._of_records.wake(change.key)
+        owners = workloads_of(commit.changes) if self._of_workloads or self._of_prefixes else {}
         for owner in owners:
             self._of_workloads.wake(owner, commit.before)
         for prefix in self._of_prefixes.keys():

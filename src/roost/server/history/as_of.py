@@ -112,12 +112,12 @@ def records_at(database: apsw.Connection, stretch: int, revision: int) -> Record
     return records
 
 
-def apply_changes(records: Records, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
-    for kind, key, value in changes:
-        if value is not None:
-            records.setdefault(kind, {})[key] = value
+def apply_changes(records: Records, changes: Iterable[Change]) -> None:
+    for change in changes:
+        if change.value is not None:
+            records.setdefault(change.kind, {})[change.key] = change.value
         else:
-            records.get(kind, {}).pop(key, None)
+            records.get(change.kind, {}).pop(change.key, None)
 
 
 def earliest_ms(database: apsw.Connection) -> int | None:
@@ -193,4 +193,4 @@ def _last(packed: bytes, holds: Callable[[int, int], bool]) -> tuple[int, int]:
 
 _INSTANCES = msgspec.msgpack.Decoder(Instance)
 _PIECES = msgspec.msgpack.Decoder(dict[str, bytes])
-_BATCHES = msgspec.msgpack.Decoder(list[tuple[int, int, list[tuple[str, str, bytes | None]]]])
+_BATCHES = msgspec.msgpack.Decoder(list[tuple[int, int, list[Change]]])

@@ -155,9 +155,9 @@ class HistoryReader:
 
     def _change(self, commit: HistoryCommit, change: Change, progress: Progress, rows: HistoryRows) -> None:
         match change:
-            case ("workload", key, None):
+            case Change("workload", key, None):
                 self.serials.pop(key, None)
-            case ("workload", key, bytes(value)):
+            case Change("workload", key, bytes(value)):
                 seen = _WORKLOADS.decode(value)
                 if self.serials.get(key) != seen.serial:
                     self.serials[key] = seen.serial
@@ -166,9 +166,9 @@ class HistoryReader:
                     self._finished(value, progress, commit.revision, rows)
                 else:
                     rows.reopened.append(seen.serial)
-            case ("audit", _, bytes(value)):
+            case Change("audit", _, bytes(value)):
                 rows.audit(_AUDITS.decode(value))
-            case ("version", key, bytes()):  # stored when its successor replaces it
+            case Change("version", key, bytes()):  # stored when its successor replaces it
                 workload, _, number = key.rpartition("@")
                 project, name = split_workload_key(workload)
                 message = f"version {number} has a successor"
@@ -176,7 +176,7 @@ class HistoryReader:
                     commit.at_ms, commit.revision, "workload", project, name, what="changed", message=message
                 )
                 rows.events.append(row)
-            case (kind, key, value) if kind not in ("audit", "version", "meta", "hook-position"):
+            case Change(kind, key, value) if kind not in ("audit", "version", "meta", "hook-position"):
                 owner = key.partition("/")[0] if kind in ("project", "member", "secret", "hook") else ""
                 what = "unset" if value is None else "set"
                 row = EventRow(commit.at_ms, commit.revision, kind, owner, what=what, message=f"{kind} {key}")
@@ -198,9 +198,9 @@ class HistoryReader:
         rows.endings.append(event)
 
     def _instances(self, changes: Iterable[Change], finished: set[str], rows: HistoryRows) -> None:
-        for kind, key, value in changes:
-            if kind == "instance" and value is not None and key in finished:
-                self._finished_instance(_INSTANCES.decode(value), value, rows)
+        for change in changes:
+            if change.kind == "instance" and change.value is not None and change.key in finished:
+                self._finished_instance(_INSTANCES.decode(change.value), change.value, rows)
 
     def _finished_instance(self, seen: "_Instance", value: bytes, rows: HistoryRows) -> None:
         serial = self.serials.get(seen.workload)

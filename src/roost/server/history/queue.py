@@ -84,7 +84,7 @@ class Scan:
 def scan(state: State) -> Records:
     """All records of a state that may be changing."""
     found: Records = {}
-    for kind, key, value in records_of(state):
-        assert value is not None
-        found.setdefault(kind, {})[key] = value
+    for record in records_of(state):
+        assert record.value is not None
+        found.setdefault(record.kind, {})[record.key] = record.value
     return found

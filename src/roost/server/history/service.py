@@ -116,7 +116,7 @@ class History:
         if changes:
             self._number += 1
         if changes and not front.refuses:
-            size = sum(len(value) for _, _, value in changes if value is not None)
+            size = sum(len(change.value) for change in changes if change.value is not None)
             waiting = self._queued_changes + len(changes) - front.written_changes
             if waiting > QUEUE_CHANGES_MAX or self._queued_bytes + size - front.written_bytes > QUEUE_BYTES_MAX:
                 front.refuses = True
@@ -124,9 +124,8 @@ class History:
             else:
                 self._queued_changes += len(changes)
                 self._queued_bytes += size
-                progress = {
-                    key: progress_of(state, key) for kind, key, value in changes if kind == "workload" and value
-                }
+                changed = [change.key for change in changes if change.kind == "workload" and change.value]
+                progress = {key: progress_of(state, key) for key in changed}
                 at_ms, number, revision = _time_of(state), self._number, state.revision
                 commit = HistoryCommit(number, revision, at_ms, changes, size, progress, transitions)
                 front.queue.put(commit)

@@ -15,6 +15,7 @@ from typing import IO
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from roost import __version__
 from roost.core.state.records import SERIALS_PER_MS, Meta
@@ -97,22 +98,22 @@ def as_of_now(records: Sequence[Change], now_ms: int) -> list[Change]:
                 workload = msgspec.msgpack.decode(record.value, type=Workload)
                 known = max(last.get(record.key, 0), workload.attempts_gone, workload.attempts_lost)
                 workload.attempts_lost = known + ATTEMPTS_UNKNOWN
-                fit[number] = record._replace(value=_ENCODER.encode(workload))
+                fit[number] = replace(record, value=_ENCODER.encode(workload))
         if record.kind == "meta" and record.value is not None:
             meta = msgspec.msgpack.decode(record.value, type=Meta)
             meta.reserved = max(meta.reserved, now_ms * SERIALS_PER_MS)
-            fit[number] = record._replace(value=_ENCODER.encode(meta))
+            fit[number] = replace(record, value=_ENCODER.encode(meta))
     return fit
 
 
 def _last_attempts(records: Sequence[Change]) -> dict[str, int]:
     """The greatest number of an attempt of each workload."""
     last: dict[str, int] = {}
-    for kind, key, value in records:
-        if kind == "instance" and value is not None:
+    for record in records:
+        if record.kind == "instance" and record.value is not None:
             with suppress(msgspec.MsgspecError):
-                owner = key.rpartition(".")[0]
-                last[owner] = max(last.get(owner, 0), msgspec.msgpack.decode(value, type=Instance).attempt)
+                owner = record.key.rpartition(".")[0]
+                last[owner] = max(last.get(owner, 0), msgspec.msgpack.decode(record.value, type=Instance).attempt)
     return last
 
 
@@ -125,9 +126,9 @@ def revision_as_of_now(revision: int, taken_ms: int, now_ms: int) -> int:
 def kinds_of(records: Sequence[Change]) -> dict[str, tuple[int, int]]:
     """Number and bytes of the records of each kind."""
     kinds: dict[str, tuple[int, int]] = {}
-    for kind, _, value in records:
-        count, size = kinds.get(kind, (0, 0))
-        kinds[kind] = (count + 1, size + len(value or b""))
+    for record in records:
+        count, size = kinds.get(record.kind, (0, 0))
+        kinds[record.kind] = (count + 1, size + len(record.value or b""))
     return dict(sorted(kinds.items()))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from roost.core.state.state import State
 from roost.model.states import InstanceState, NodeStatus, WorkloadState
 from roost.ports.store import Change
-from roost.server.views.work import counts_of, progress_of, workload_state
+from roost.server.views.work import counts_of, progress_of, workload_state, workloads_of
 from roost.server.waiting import Slices
 
 UNCOUNTED_MAX = 1_000  # changed workloads that wait for a reader: some 4 ms to count
@@ -42,11 +42,7 @@ class Census:
             self._begin(state)
             return
         uncounted = self._uncounted
-        for kind, key, _ in changes:
-            if kind == "workload":
-                uncounted[key] = None
-            elif kind == "instance":
-                uncounted[key.rpartition(".")[0]] = None
+        uncounted.update(workloads_of(changes))
         if len(uncounted) > UNCOUNTED_MAX:
             for _ in range(COUNTED_AT_ONCE):
                 self._count(state, uncounted.popitem()[0])

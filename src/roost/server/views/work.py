@@ -29,6 +29,7 @@ from roost.model.records.template import TemplateUse
 from roost.model.records.transition import InstanceTransition, NodeTransition
 from roost.model.records.workload import Rollout, Workload
 from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
+from roost.ports.store import Change
 from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
 from roost.schema.reason_text import Visible, health_text, message_of, reason_view, render, render_text
 from roost.schema.rollouts import RolloutView, VersionView
@@ -119,6 +120,12 @@ def progress_of(state: State, key: str) -> Progress:
     """A copy of the progress of a workload, which changes in place."""
     progress = state.progress.get(key)
     return (progress.placed_count, progress.counts.copy()) if progress else (0, {})
+
+
+def workloads_of(changes: Sequence[Change]) -> dict[str, None]:
+    """The keys of the workloads that changed, also in their instances."""
+    keys = [change.key.rpartition(".")[0] for change in changes if change.kind == "instance"]
+    return dict.fromkeys([*keys, *(change.key for change in changes if change.kind == "workload")])
 
 
 def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) -> dict[InstanceState, int]:

@@ -82,10 +82,10 @@ class WebhookReader:
     def read(self, batch: Batch) -> list[Occurrence]:
         """The events of one commit: of instances and nodes first, then of finished workloads."""
         events = self._transitions(batch.transitions, batch.results)
-        for _, key, value in batch.workloads:
-            workload = _WORKLOADS.decode(value) if value is not None else None
+        for change in batch.workloads:
+            workload = _WORKLOADS.decode(change.value) if change.value is not None else None
             if workload is not None and workload.finished_ms:
-                events += self._finished(workload, batch.progress.get(key, (0, {})), batch.revision)
+                events += self._finished(workload, batch.progress.get(change.key, (0, {})), batch.revision)
         return events
 
     async def read_state(self, state: State, since: int, since_ms: int) -> tuple[list[Occurrence], int]:
@@ -127,9 +127,9 @@ class WebhookReader:
         found: list[Occurrence] = []
         for item in transitions:
             if isinstance(item, NodeTransitioned):
-                found.append(Occurrence(self._node(*item), item.transition.reason))
+                found.append(Occurrence(self._node(item.key, item.transition), item.transition.reason))
             elif isinstance(item, InstanceTransitioned):
-                key, line, record = item
+                key, line, record = item.key, item.transition, item.record
                 seen[key, line.state, line.revision] += 1
                 found_there = results.get((key, line.attempt)) if record is None else _last(record, line.attempt)
                 event = self._instance(key, line, seen[key, line.state, line.revision], found_there or Produced())

@@ -32,15 +32,15 @@ class Records:
 
     def committed(self, changes: Sequence[Change]) -> None:
         self.before = {}
-        for kind, key, value in changes:
-            existing = self.now.get(kind)
+        for change in changes:
+            existing = self.now.get(change.kind)
             if existing is None:
                 continue
-            self.before[kind, key] = existing.get(key)
-            if value is None:
-                existing.pop(key, None)
+            self.before[change.record] = existing.get(change.key)
+            if change.value is None:
+                existing.pop(change.key, None)
             else:
-                existing[key] = DECODERS[kind].decode(value)
+                existing[change.key] = DECODERS[change.kind].decode(change.value)
 
     def changed(self, kind: str) -> list[tuple[str, Any, Any]]:
         """What the last commit changed of a kind: key, before and now. A deleted record is None now."""

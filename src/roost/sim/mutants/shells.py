@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from roost.agent.actor import Actor, Lease
 from roost.model.events import Request, inner
 from roost.model.protocol import Beat
@@ -63,8 +65,8 @@ def commits_are_torn(apply: Rule, self: Memory, epoch: int, changes: Sequence[Ch
 def written_bytes_are_flipped(apply: Rule, self: Memory, epoch: int, changes: Sequence[Change]) -> Committed | Fenced:
     """Every hundredth commit has a record with one wrong bit."""
     if self._revision % 100 == 99:
-        kind, key, value = changes[0]
-        changes = [Change(kind, key, value and bytes([*value[:-1], value[-1] ^ 1])), *changes[1:]]
+        value = changes[0].value
+        changes = [replace(changes[0], value=value and bytes([*value[:-1], value[-1] ^ 1])), *changes[1:]]
     applied: Committed | Fenced = apply(self, epoch, changes)
     return applied
 

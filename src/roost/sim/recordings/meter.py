@@ -97,9 +97,9 @@ class RecordingMeter:
             attempt = self.attempt(state, placed.instance)
             if attempt is not None:
                 self.placed[attempt] = (placed.node, entry)
-        for kind, key, _ in done.changes:
-            if kind == "instance":
-                self._wait(state, key)
+        for change in done.changes:
+            if change.kind == "instance":
+                self._wait(state, change.key)
 
     def attempt(self, state: State, key: str) -> MeteredAttempt | None:
         instance = state.instances.get(key)

@@ -116,7 +116,7 @@ class SimulatedStore:
     def _memory(self) -> Memory:
         memory = Memory()
         memory._revision = self._base.revision
-        memory._records = {change[:2]: change for change in self._base.records}
+        memory._records = {change.record: change for change in self._base.records}
         for frame in self._frames:
             while memory.lead_now.epoch < frame.epoch:
                 memory.lead("server")

@@ -85,12 +85,12 @@ async def _records(client: EtcdClient, layout: Layout, seen: LeadView) -> list[C
         raise StoreError(Damaged(f"a key below {layout.all!r} in etcd is not ours: {error}")) from error
     if not newest:
         return records
-    merged = {record[:2]: record for record in records}
+    merged = {record.record: record for record in records}
     for change in (named(record, value) for record, value in newest.items()):
         if change.value is None:
-            merged.pop(change[:2], None)
+            merged.pop(change.record, None)
         else:
-            merged[change[:2]] = change
+            merged[change.record] = change
     return list(merged.values())
 
 

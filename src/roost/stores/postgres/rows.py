@@ -70,11 +70,11 @@ class Versions:
         """One more commit. Anything but the next one is known already or follows nothing we know."""
         if self.revision is None or revision != self.revision + 1:
             return
-        for kind, key, value in changes:
-            if value is None:
-                self._kinds.get(kind, {}).pop(key, None)
+        for change in changes:
+            if change.value is None:
+                self._kinds.get(change.kind, {}).pop(change.key, None)
             else:
-                self._kinds.setdefault(kind, {})[key] = revision
+                self._kinds.setdefault(change.kind, {})[change.key] = revision
         self.revision = revision
 
     def rows(self, commits: Sequence[Sequence[Change]]) -> RecordRows:
@@ -82,8 +82,8 @@ class Versions:
         assert self.revision is not None
         merged: dict[tuple[str, str], tuple[int, bytes | None]] = {}
         for revision, changes in enumerate(commits, start=self.revision + 1):
-            for kind, key, value in changes:
-                merged[kind, key] = (revision, value)
+            for change in changes:
+                merged[change.record] = (revision, change.value)
         rows = RecordRows([], [], [], [], [], [], 0, 0, 0)
         added = removed = 0
         for (kind, key), (version, value) in merged.items():

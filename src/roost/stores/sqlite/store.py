@@ -104,11 +104,9 @@ class _Writer:
 
     def load(self) -> port.Snapshot:
         rows = self._open().execute("SELECT kind, key, revision, checksum, value FROM records")
-        # tuple.__new__ is a third of the cost of Change(), which counts with 100,000 records.
-        new = tuple.__new__
         with collector_paused():
             records = [
-                new(port.Change, (kind, key, value))
+                port.Change(kind, key, value)
                 for kind, key, revision, checksum, value in cast("Iterator[Row]", rows)
                 if checksum == crc32(value, revision) or self._altered(kind, key)
             ]
@@ -190,8 +188,7 @@ class _Writer:
         carried = True  # is there a row that carries the last revision?
         for revision, changes in enumerate(group, start=self._revision + 1):
             rows: dict[tuple[str, str], Row | None] = {
-                (kind, key): None if value is None else (kind, key, revision, crc32(value, revision), value)
-                for kind, key, value in changes
+                change.record: _row(change.record, revision, change.value) for change in changes
             }
             merged.update(rows)
             carried = any(row is not None for row in rows.values())
@@ -229,6 +226,10 @@ class _Writer:
     def _altered(self, kind: str, key: str) -> NoReturn:
         self._failure = file.damaged(self._path, f"record {kind} {key} is not what was written")
         raise self._failure
+
+
+def _row(record: tuple[str, str], revision: int, value: bytes | None) -> Row | None:
+    return None if value is None else (*record, revision, crc32(value, revision), value)
 
 
 def _write(database: apsw.Connection, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:

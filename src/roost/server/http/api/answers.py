@@ -125,9 +125,9 @@ def _change_frame(commit: CommittedChanges, at: int, redactor: Redactor) -> byte
     """Encoded once for all readers that see everything."""
     frame = commit.frames.get(at) if redactor.is_open else None
     if frame is None:
-        kind, key, value = commit.changes[at]
-        what, view = "gone" if value is None else "put", commit.view(at, redactor)
-        report = {"revision": commit.revision, "kind": kind, "key": key, "what": what, "object": view}
+        change = commit.changes[at]
+        what, view = "gone" if change.value is None else "put", commit.view(at, redactor)
+        report = {"revision": commit.revision, "kind": change.kind, "key": change.key, "what": what, "object": view}
         frame = sse.event(report, event="change")
         if redactor.is_open:
             commit.frames[at] = frame
