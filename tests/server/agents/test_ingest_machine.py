@@ -4,7 +4,6 @@ import pytest
 
 from roost.model.protocol import Hello, LogChunk
 from roost.server.agents.ingest_machine import Admission, IngestMachine
-from roost.sim.mutants.core import mutated
 from tests.core.scene import Scene, facts_of, job
 
 
@@ -42,12 +41,6 @@ def test_a_node_ships_the_logs_of_its_own_attempts_and_no_others(scene: Scene) -
 def test_a_refusal_before_the_hello_is_not_final(scene: Scene) -> None:
     assert Ingest(scene, "n2").admit("n1", "default/earlier/7/0.1") is Admission.TOO_EARLY
     assert Ingest(scene, "n1").admit("n1", "default/earlier/7/0.1") is Admission.NOT_ITS_OWN
-
-
-def test_a_server_that_refuses_for_good_before_the_hello_is_noticed(scene: Scene) -> None:
-    """In the simulation, few seeds have a chunk of a log before the hello, at a server that has forgotten."""
-    with mutated("refusals_before_a_hello_are_final"), pytest.raises(AssertionError):
-        test_a_refusal_before_the_hello_is_not_final(scene)
 
 
 def test_a_refusal_of_a_server_that_does_not_lead_is_not_final(scene: Scene) -> None:

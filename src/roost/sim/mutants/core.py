@@ -53,7 +53,7 @@ TROUBLE_FOR = {
     "answers_for_ever": ("lonely_server", 0),
     "lease_counts_from_receipt": ("bad_weather", 0),
     "old_attempts_are_heard": ("bad_weather", 0),
-    "refusals_before_a_hello_are_final": ("crash_server", 0),
+    "refusals_before_a_hello_are_final": ("slow_start", 0),
     "resends_requests_that_are_not_idempotent": ("late_crash", 0),
     "shorter_lease_counts_at_once": ("crash_server", 0),
     "takes_over_without_grace": ("lonely_server", 8_000),

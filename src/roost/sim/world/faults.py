@@ -29,6 +29,7 @@ KINDS = (
 )  # fmt: skip
 #: What can go wrong among several servers.
 SHARED_TROUBLE = ("cut_off_server", "lonely_server", "hand_over", "late_crash", "late_news")
+RARE_TROUBLE = ("slow_start",)  # only for mutants that it alone reveals
 
 Kind = Callable[[], None]
 
@@ -76,8 +77,8 @@ class Faults:
         names = KINDS + SHARED_TROUBLE if self._disk.shared else KINDS
         kinds: list[Kind] = [getattr(self, name) for name in names]
         drawn = self._draw(kinds)
-        if self.often:
-            drawn += [(kind, 4) for kind in kinds if kind.__name__ == self.often]
+        if self.often in (*names, *RARE_TROUBLE):
+            drawn.append((getattr(self, self.often), 4))
         for kind, times in drawn:
             for _ in range(times):
                 self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
@@ -123,6 +124,7 @@ class Faults:
             if host.node != host.name:
                 self.gone.append(host.name)
                 host.crash()
+        self._set_logs_away(False)
         for server in self._team.servers:
             server.wake()
         self.power_on()
@@ -218,6 +220,21 @@ class Faults:
         if is_shorter or world.happens(0.3):
             self.partition(busy=is_shorter)
         world.after(world.between(50, 300 if is_shorter else longest_ms), self._start, server)
+
+    def slow_start(self) -> None:
+        """Logs cannot be kept, and the server dies. The next one knows nothing at first: it cannot read its store."""
+        self._set_logs_away(True)
+        self._world.after(self._world.between(1_000, 6_000), self._unless_calm, self._crash_without_store)
+
+    def _crash_without_store(self) -> None:
+        self._set_logs_away(False)
+        self._disk.broken = True
+        self._world.after(self._world.between(1_000, 3_000), self._disk.repair)
+        self._crash_if_up(self._team.leader)
+
+    def _set_logs_away(self, is_away: bool) -> None:
+        for server in self._team.servers:
+            server.logs_away = is_away
 
     def _call_operator(self, server: SimulatedServer) -> None:
         """An operator looks at a store that was refused. That takes longer than any lease."""

@@ -230,6 +230,8 @@ def keep(server: "SimulatedServer", node: str, chunks: tuple[LogChunk, ...]) -> 
     sizes: list[tuple[str, int]] = []
     for chunk in chunks:
         match server.ingest.admit(node, chunk):
+            case Admission.KEEP if server.logs_away:
+                return None
             case Admission.KEEP:
                 size = server.logs.append(chunk.log, chunk.offset, chunk.data, server.clock.now_ms())
                 assert not isinstance(size, LogsUnavailable)

@@ -93,6 +93,7 @@ class SimulatedServer(SimulatedProcess):
         self.up = False
         self.call_operator: Callable[[], None] = lambda: None  # its store was refused
         self.epoch = 0  # of its last lead, in whichever life
+        self.logs_away = False  # its blobs cannot be written
         self.clock = SimulatedClock(world, 0, 0)
         self.blobs = MemoryLogs()  # on its own disk: also a server without a store keeps its logs
         checkers.logs.blobs.append(self.blobs)
