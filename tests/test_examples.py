@@ -15,7 +15,8 @@ from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {
-    "array", "hello", "pinned", "pipeline", "placement", "results", "rolling", "service", "steps", "sweep", "template",
+    "array", "hello", "pinned", "pipeline", "placement", "release", "results", "rolling", "service", "steps",
+    "sweep", "template",
 }  # fmt: skip
 
 
@@ -44,6 +45,19 @@ def test_no_example_is_forgotten() -> None:
     assert [
         path.name for path in EXAMPLES.iterdir() if path.suffix in (".yaml", ".py") and path.name not in listed
     ] == []
+
+
+def test_release(one: Served) -> None:
+    started = one.roost("ci", "run", "--no-follow", str(EXAMPLES / "release.yaml"))
+    assert started.returncode == 0, started.stderr.decode()
+    run = started.stdout.decode().strip()
+    assert one.roost("wait", f"release-{run}-build", "--timeout", "60s").returncode == 0
+    assert one.roost("ci", "approve", run, "Go live").returncode == 0
+    followed = one.roost("ci", "follow", run)
+    assert followed.returncode == 0, followed.stderr.decode()
+    assert b'released {"version":"1.4.2","changed":true}' in followed.stdout
+    assert b"report a failure is skipped: its condition is false" in followed.stderr
+    assert b"approved by" in one.roost("show", f"release-{run}-Go-live.0").stdout
 
 
 def test_hello(one: Served) -> None:

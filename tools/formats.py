@@ -11,7 +11,8 @@ from msgspec.msgpack import encode
 
 from roost import __version__
 from roost.core.state.records import FORMAT
-from roost.model.events import PutRecords, Reserve, SetPool, SetProject
+from roost.model.events import Approve, PutRecords, Reserve, SetPool, SetProject
+from roost.model.records.access import OPERATOR
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.project import Pool, Project, Reservation
@@ -44,12 +45,17 @@ def records() -> list[Change]:
         job("pack", count=2, gang=True),
         job("made", outputs=["dist/**"], inputs=[{"from": DIGEST, "to": "src"}]),
         job("used", inputs=[{"workload": "made", "to": "in"}]),
+        job("deploy", after=["many"], approve={"role": "admin"}, **{"if": "needs.many.state == 'succeeded'"}),
+        job("newest", concurrency={"group": "web main", "cancel": True}),
+        job("skipped", **{"if": "false"}),
+        job("approved", approve={}),
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
     gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)
     scene.ended("many.0", result=Result(b'{"n":1}', size=9), outputs=Outputs(FileSet(DIGEST, 2, 20), gaps))
     scene.running("made.0")
     scene.ended("made.0", outputs=Outputs(FileSet(DIGEST, 2, 20)))
+    scene.step(Approve(1, "default/approved", OPERATOR))
     scene.ended("many.1", code=3, result=Result(problem=ResultProblem.TOO_LARGE, size=70_000))
     scene.cancel("huge")
     scene.submit(service("web", count=2, command="other"), same_ok=True)

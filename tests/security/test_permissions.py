@@ -47,6 +47,7 @@ TABLE = [
     Row("cancel", "POST", "/v1/workloads/{p}/job/cancel", "submitter", "project", {}),
     Row("retry", "POST", "/v1/workloads/{p}/job/retry", "submitter", "project", {}, (200, 409)),
     Row("delete_workload", "DELETE", "/v1/workloads/{p}/job", "submitter", "project", None, (409,)),
+    Row("approve", "POST", "/v1/workloads/{p}/job/approve", "submitter", "project", None, (409,)),
     Row("post_result", "POST", "/v1/workloads/{p}/job/instances/0/result", "submitter", "project",
         {"token": 1, "code": 0}, (404, 409)),
     Row("get_result", "GET", "/v1/workloads/{p}/job/instances/0/result", "viewer", "project", None, (404,)),

@@ -114,6 +114,10 @@ class Controller:
         """Stop a workload or one instance; idempotent."""
         return self._ask("Unschedule", pb.UnscheduleRequest(project=project, name=name, index=index), pb.Workload)
 
+    def approve(self, project: str, name: str) -> pb.Workload:
+        """Let a workload start that waits for approval; idempotent."""
+        return self._ask("Approve", pb.ApproveRequest(project=project, name=name), pb.Workload)
+
     def get(self, project: str, name: str, index: int | None = None) -> pb.GetReply:
         """A workload, and its first instances or one with its token and story."""
         return self._ask("Get", pb.GetRequest(project=project, name=name, index=index), pb.GetReply)

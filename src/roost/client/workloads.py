@@ -87,6 +87,10 @@ class WorkloadCalls(WaitCalls):
         """Delete a finished workload with its logs and results; the history keeps its record. Raises Conflict."""
         return self._call("DELETE", _path(project, name), work.WorkloadView)
 
+    def approve(self, project: str, name: str) -> work.WorkloadView:
+        """Let a workload start that waits for approval; idempotent."""
+        return self._call("POST", _path(project, name, "/approve"), work.WorkloadView)
+
     def versions(self, project: str, name: str, *, diff: bool = False) -> builtins.list[VersionView]:
         """The known versions of a workload, newest first; with `diff` what each of them changed."""
         return self._get(_path(project, name, "/versions"), VersionPage, {"diff": "each" if diff else ""}).items

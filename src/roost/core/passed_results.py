@@ -49,7 +49,7 @@ def results_passed(state: State, workload: Workload, index: int, taken: Collecti
     left_out: list[NotPassed] = []
     room = RESULT_VARIABLES_BYTES_MAX
     for condition, other, name in awaited:
-        found = _result(state, condition, other, index)
+        found = result_of(state, condition, other, index)
         if isinstance(found, bytes):
             found = NotPassedBecause.SAME_VARIABLE if names[name] > 1 else _too_large(found, room) or found
         if isinstance(found, NotPassedBecause):
@@ -67,13 +67,17 @@ def _too_large(data: bytes, room: int) -> NotPassedBecause | None:
 
 
 def variable_of(other: Workload) -> str:
-    """By the name of a workload; that of a job of a pipeline differs from run to run, so by its action."""
+    return "ROOST_RESULT_" + NOT_IN_NAMES.sub("_", name_for_dependents(other).upper())
+
+
+def name_for_dependents(other: Workload) -> str:
+    """The name of a workload; that of a job of a pipeline differs from run to run, so the name of its action."""
     labels = dict(label.partition("=")[::2] for label in other.policy.labels if "=" in label)
     action = action_of(other.name, labels)
-    return "ROOST_RESULT_" + NOT_IN_NAMES.sub("_", (name_of(action) if action else other.name).upper())
+    return name_of(action) if action else other.name
 
 
-def _result(state: State, condition: After, other: Workload, index: int) -> bytes | NotPassedBecause | None:
+def result_of(state: State, condition: After, other: Workload, index: int) -> bytes | NotPassedBecause | None:
     """The JSON of a dependency: of its one instance, of the same element, or a list by index with null for none."""
     if other.policy.kind != WorkloadKind.JOB:
         return None

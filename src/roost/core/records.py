@@ -92,7 +92,7 @@ def target_of(event: happened.Request) -> str:
                 f"{record.kind} {record.name}{'' if record.value is not None else ' (gone)'}"
                 for record in event.records
             ]
-        case happened.Delete() | happened.RunNow() | happened.Promote() | happened.Rollback():
+        case happened.Approve() | happened.Delete() | happened.RunNow() | happened.Promote() | happened.Rollback():
             names = [event.workload]
         case happened.Maintain():
             names = ["on" if event.on else "off"]

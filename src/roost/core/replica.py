@@ -309,6 +309,7 @@ def _await_workload(state: State, workload: Workload) -> None:
         if state.placed_count(workload) > workload.count:
             state.mark_dirty(key)  # surge replicas are still to be removed
         return
+    state.note_group(workload)
     if workload.policy.kind == WorkloadKind.SERVICE:
         state.mark_dirty(key)
     if workload.cancelling is not None:

@@ -13,12 +13,12 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from roost.core import records
-from roost.core.dependencies.release import release_dependents
+from roost.core.dependencies.release import approve, release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
 from roost.core.lifecycle import commands, retention, schedules, update
-from roost.core.lifecycle.commands import cancel_more
 from roost.core.lifecycle.restarts import lose_more
+from roost.core.lifecycle.stop import cancel_more
 from roost.core.nodes import drain, maintenance, pools, reports
 from roost.core.orders import hand_out
 from roost.core.queue import projects
@@ -122,6 +122,8 @@ def _handle_request(state: State, out: Step, event: happened.Request, now: int) 
             yield from commands.retry(state, out, event, now)
         case happened.Delete():
             yield from retention.delete(state, out, event)
+        case happened.Approve():
+            approve(state, out, event, now)
         case happened.ResultPosted():
             reports.result_posted(state, out, event, now)
         case happened.RunNow():

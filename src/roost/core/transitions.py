@@ -150,6 +150,7 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
     state.finished_instances += sum(state.progress_of(workload).counts.values())
     state.at(workload.finished_ms + workload.policy.retention_ms, TimerKind.SWEEP, key)
     state.set_pending_conditions(workload, ())
+    state.note_group(workload)
     state.notify_dependents(key)
     if workload.parent:
         state.ended_runs[workload.parent] = None
@@ -159,6 +160,7 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
 def reopen(state: State, workload: Workload) -> None:
     if workload.finished_ms:
         workload.finished_ms = 0
+        state.note_group(workload)
         state.finished.pop(workload.key)
         state.finished_instances -= sum(state.progress_of(workload).counts.values())
         state.touch_workload(workload)

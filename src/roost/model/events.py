@@ -74,6 +74,12 @@ class Delete(BaseWorkloadRequest, frozen=True):
     """Forget a finished workload before its retention ends, with its logs and results."""
 
 
+class Approve(BaseWorkloadRequest, frozen=True):
+    """Let a workload start that waits for approval."""
+
+    rank: int  # of the role that the principal has in its project
+
+
 class ResultPosted(BaseWorkloadRequest, frozen=True):
     """The result of an attempt, known outside of its agent."""
 
@@ -152,7 +158,7 @@ class PutRecords(BaseRequest, frozen=True):
     detail: str = ""  # for the audit log: what they say, without what may be secret
 
 
-WorkloadRequest = Submit | Cancel | Retry | Delete | ResultPosted | RunNow | Promote | Rollback
+WorkloadRequest = Submit | Cancel | Retry | Approve | Delete | ResultPosted | RunNow | Promote | Rollback
 OperatorRequest = (
     Drain | Cordon | Uncordon | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
 )  # fmt: skip

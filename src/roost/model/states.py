@@ -4,7 +4,7 @@
       │  ▲        │          │            │
       │  └────────┴── lost ◄─┴────────────┤          (a new attempt with a new token)
       ▼                                   ▼
-    expired | rejected | cancelled     stopping ──► cancelled | queued (moved off a draining node)
+    expired | rejected | skipped | cancelled     stopping ──► cancelled | queued (moved off a draining node)
 
 Finished instances may be queued again: by the retry policy (straight from running), or on request.
 """
@@ -26,6 +26,7 @@ class InstanceState(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     REJECTED = "rejected"
+    SKIPPED = "skipped"
 
 
 class WorkloadState(StrEnum):
@@ -41,6 +42,7 @@ class WorkloadState(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     REJECTED = "rejected"
+    SKIPPED = "skipped"
 
 
 class NodeStatus(StrEnum):
@@ -114,6 +116,7 @@ class Milestone(StrEnum):
     SUCCEEDED = "succeeded"
     FINISHED = "finished"
     STARTED = "started"
+    APPROVED = "approved"  # of a workload itself: a user has to approve it
 
 
 class Overlap(StrEnum):
@@ -157,11 +160,12 @@ class Domain(StrEnum):
 
 
 def _instance_moves() -> dict[InstanceState, frozenset[InstanceState]]:
-    queued, placed, starting, running, stopping, lost, succeeded, failed, timed_out, cancelled, expired, rejected = (
-        InstanceState
-    )
+    (
+        queued, placed, starting, running, stopping, lost, succeeded, failed, timed_out, cancelled, expired, rejected,
+        skipped,
+    ) = InstanceState  # fmt: skip
     return {
-        queued: frozenset({placed, cancelled, expired, rejected, failed}),
+        queued: frozenset({placed, cancelled, expired, rejected, skipped, failed}),
         placed: frozenset({starting, running, stopping, lost, failed, queued}),
         starting: frozenset({running, stopping, lost, failed, queued}),
         running: frozenset({succeeded, failed, timed_out, stopping, lost, queued}),
@@ -173,6 +177,7 @@ def _instance_moves() -> dict[InstanceState, frozenset[InstanceState]]:
         cancelled: frozenset({queued}),
         expired: frozenset({queued}),
         rejected: frozenset({queued}),
+        skipped: frozenset({queued}),
     }
 
 
@@ -207,5 +212,6 @@ WORST_FIRST: Final = (
     InstanceState.REJECTED,
     InstanceState.EXPIRED,
     InstanceState.CANCELLED,
+    InstanceState.SKIPPED,
 )
 FINISHED: Final = frozenset({InstanceState.SUCCEEDED, *WORST_FIRST})

@@ -49,6 +49,11 @@ class ControllerStub:
                 request_serializer=roost_dot_wire_dot_controller__pb2.UnscheduleRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.Workload.FromString,
                 _registered_method=True)
+        self.Approve = channel.unary_unary(
+                '/roost.controller.v1.Controller/Approve',
+                request_serializer=roost_dot_wire_dot_controller__pb2.ApproveRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.Workload.FromString,
+                _registered_method=True)
         self.Get = channel.unary_unary(
                 '/roost.controller.v1.Controller/Get',
                 request_serializer=roost_dot_wire_dot_controller__pb2.GetRequest.SerializeToString,
@@ -165,6 +170,13 @@ class ControllerServicer:
 
     def Unschedule(self, request, context):
         """Stop a workload or one instance of it. Twice is fine. NOT_FOUND when it is not known.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Approve(self, request, context):
+        """Let a workload start that waits for approval. Twice is fine.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -315,6 +327,11 @@ def add_ControllerServicer_to_server(servicer, server):
             'Unschedule': grpc.unary_unary_rpc_method_handler(
                     servicer.Unschedule,
                     request_deserializer=roost_dot_wire_dot_controller__pb2.UnscheduleRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.Workload.SerializeToString,
+            ),
+            'Approve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Approve,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.ApproveRequest.FromString,
                     response_serializer=roost_dot_wire_dot_controller__pb2.Workload.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
@@ -493,6 +510,33 @@ class Controller:
             target,
             '/roost.controller.v1.Controller/Unschedule',
             roost_dot_wire_dot_controller__pb2.UnscheduleRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.Workload.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Approve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Approve',
+            roost_dot_wire_dot_controller__pb2.ApproveRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.Workload.FromString,
             options,
             channel_credentials,

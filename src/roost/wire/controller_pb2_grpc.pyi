@@ -42,6 +42,8 @@ class ControllerStub:
     """Change a workload that is there: another document makes a new version of it. NOT_FOUND when it is not known."""
     Unschedule: _grpc.UnaryUnaryMultiCallable[_controller_pb2.UnscheduleRequest, _controller_pb2.Workload]
     """Stop a workload or one instance of it. Twice is fine. NOT_FOUND when it is not known."""
+    Approve: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ApproveRequest, _controller_pb2.Workload]
+    """Let a workload start that waits for approval. Twice is fine."""
     Get: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetRequest, _controller_pb2.GetReply]
     """A workload with its document, and its first hundred instances or one that is named."""
     List: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListRequest, _controller_pb2.ListReply]
@@ -86,6 +88,8 @@ class ControllerAsyncStub(ControllerStub):
     """Change a workload that is there: another document makes a new version of it. NOT_FOUND when it is not known."""
     Unschedule: _aio.UnaryUnaryMultiCallable[_controller_pb2.UnscheduleRequest, _controller_pb2.Workload]  # type: ignore[assignment]
     """Stop a workload or one instance of it. Twice is fine. NOT_FOUND when it is not known."""
+    Approve: _aio.UnaryUnaryMultiCallable[_controller_pb2.ApproveRequest, _controller_pb2.Workload]  # type: ignore[assignment]
+    """Let a workload start that waits for approval. Twice is fine."""
     Get: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetRequest, _controller_pb2.GetReply]  # type: ignore[assignment]
     """A workload with its document, and its first hundred instances or one that is named."""
     List: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListRequest, _controller_pb2.ListReply]  # type: ignore[assignment]
@@ -145,6 +149,14 @@ class ControllerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.Workload, _abc.Awaitable[_controller_pb2.Workload]]:
         """Stop a workload or one instance of it. Twice is fine. NOT_FOUND when it is not known."""
+
+    @_abc_1.abstractmethod
+    def Approve(
+        self,
+        request: _controller_pb2.ApproveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.Workload, _abc.Awaitable[_controller_pb2.Workload]]:
+        """Let a workload start that waits for approval. Twice is fine."""
 
     @_abc_1.abstractmethod
     def Get(

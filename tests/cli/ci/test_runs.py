@@ -41,3 +41,36 @@ def test_titles_are_shown_and_found_by_their_names(typed: Type, tmp_path: Path) 
         logs = typed("ci", "logs", run, action)
         assert f"Web-shop-{run}-Unit-tests.0 is queued" in logs.stderr
     assert typed("ci", "cancel", run).exit_code == 0
+
+
+def test_a_skipped_action_fails_nothing_and_approval_is_given_by_name(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        """
+name: gates
+actions:
+  - {name: skipped one, if: env.BRANCH == 'main', steps: [make]}
+  - {name: after it, needs: [skipped one], steps: [make]}
+"""
+    )
+    done = typed("ci", "run", str(file), "--var", "BRANCH=dev")
+    assert done.exit_code == 0
+    assert "skipped one is skipped: its condition is false: env.BRANCH == 'main'" in done.stderr
+    run = typed("ci", "list", "gates").stdout.splitlines()[1].split()[0]
+    assert typed("ci", "list", "gates").stdout.splitlines()[1].split()[2:6] == ["skipped", "2", "of", "2"]
+    assert typed("wait", f"ci:{run}").exit_code == 0
+    assert "nothing to retry" in typed("ci", "retry", run).stderr
+
+
+def test_an_action_is_approved_once_it_waits_for_nothing_else(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: approved\nactions: [{name: Go live, approve: {role: operator}, steps: [make]}]\n")
+    started = typed("ci", "run", str(file), "--no-follow")
+    run = started.stdout.strip()
+    assert "waits for approval by a user with the role operator" in started.stderr
+    shown = typed("ci", "show", run).stdout.splitlines()[-1]
+    assert shown.startswith("Go live  queued") and "needs approval" in shown
+    assert "has no action nope; it has Go live" in typed("ci", "approve", run, "nope").stderr
+    assert f"approved-{run}-Go-live is approved" in typed("ci", "approve", run, "Go live").stderr
+    assert "needs approval" not in typed("ci", "show", run).stdout
+    assert typed("ci", "cancel", run).exit_code == 0

@@ -27,7 +27,18 @@ def codes(scene: Scene, name: str) -> tuple[str, list[str]]:
 
 def test_every_filter_has_a_code() -> None:
     names = {item.name for item in (*STATIC, *DYNAMIC, *AFFINITY)}
-    others = {"quota", "gang", "kept", "after", "schedule", "project", "pool_failed", "maintenance", "agents"}
+    others = {
+        "quota",
+        "gang",
+        "kept",
+        "after",
+        "approval",
+        "schedule",
+        "project",
+        "pool_failed",
+        "maintenance",
+        "agents",
+    }
     assert names | others == CODES.keys()
     assert len(set(CODES.values())) == len(CODES)
 

@@ -16,7 +16,7 @@ from tests.server.inprocess_server import DEADLINE_S, TOKEN, InprocessServer, in
 
 REPLIES: dict[str, type[Message]] = {
     "Schedule": pb.ScheduleReply,
-    "StartPipeline": pb.StartPipelineReply, "Update": pb.Workload, "Unschedule": pb.Workload,
+    "StartPipeline": pb.StartPipelineReply, "Update": pb.Workload, "Unschedule": pb.Workload, "Approve": pb.Workload,
     "Get": pb.GetReply, "List": pb.ListReply, "Run": pb.RunFrame, "Attach": pb.RunFrame, "Watch": pb.WatchFrame,
     "Why": pb.WhyReply, "Plan": pb.PlanReply, "ListNodes": pb.ListNodesReply, "GetNode": pb.GetNodeReply,
     "Drain": pb.Node, "PreviewDrain": pb.DrainPreview, "Cordon": pb.Node, "Uncordon": pb.Node,

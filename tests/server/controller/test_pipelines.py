@@ -39,3 +39,15 @@ async def test_a_wrong_pipeline_names_the_field() -> None:
             refused = await visitor.refused("StartPipeline", pb.StartPipelineRequest(pipeline=text))
             assert not path or refused.path == path
         assert not opened.server.engine.state.workloads
+
+
+async def test_a_controller_approves() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        gated = {"name": "web", "actions": [{"name": "deploy", "steps": ["x"], "approve": {"role": "admin"}}]}
+        await visitor.call("StartPipeline", pb.StartPipelineRequest(pipeline=json.dumps(gated), run="r1"))
+        request = pb.ApproveRequest(project="default", name="web-r1-deploy")
+        assert (await visitor.call("Approve", request)).name == "web-r1-deploy"
+        assert opened.server.engine.state.workloads["default/web-r1-deploy"].approval is not None
+        refused = await visitor.refused("Approve", pb.ApproveRequest(project="default", name="none"))
+        assert refused.code == "not_found"

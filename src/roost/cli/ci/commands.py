@@ -25,6 +25,7 @@ from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain
 from roost.client import Client
 from roost.model.spec.pipelines.expansion import RunOptions
 from roost.model.spec.pipelines.labels import ACTION, name_of
+from roost.schema.work import WorkloadView
 
 REASONS_MAX = 10  # first pending actions whose reason is shown
 
@@ -44,6 +45,7 @@ def ci(ctx: click.Context) -> None:
       roost ci run pipeline.yaml --var VERSION=1.2 --only test
       roost ci list
       roost ci follow RUN                   stream the logs of a run, return its exit code
+      roost ci approve RUN deploy           let an action start that waits for approval
       roost ci retry RUN                    only actions that did not succeed
 
     A pipeline is a file:
@@ -256,14 +258,7 @@ def logs(target: Target, actions: tuple[str, ...], project: str, as_json: bool) 
     """
     with connect() as client:
         found = _find(client, in_project(target, project))
-        known = {workload.labels[ACTION]: workload for workload in found.workloads}
-        names = {name_of(action) for action in known}
-        for action in actions:
-            if name_of(action) not in names:
-                raise click.UsageError(f"{found} has no action {action}; it has {', '.join(known)}")
-        wanted = set(map(name_of, actions)) or names
-        chosen = [workload for action, workload in known.items() if name_of(action) in wanted]
-        print_logs(client, instances_of(chosen), False, 0, as_json, "stdout")
+        print_logs(client, instances_of(_chosen(found, actions)), False, 0, as_json, "stdout")
 
 
 @ci.command()
@@ -283,6 +278,38 @@ def cancel(client: Client, target: Target, project: str) -> Output:
     if not stopped:
         return Output(stopped, f"all actions of {found} are finished")
     return Output(stopped, lambda: echo_stopped(stopped))
+
+
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@click.argument("action", metavar="ACTION")
+@project_option
+@client_output
+def approve(client: Client, target: Target, action: str, project: str) -> Output:
+    """Approve an action that waits for it: `approve: {role: operator}` in the file.
+
+    You need that role in the project. The story of the action and the audit log have your name.
+
+    Examples:
+      roost ci approve 3f9a1c deploy && roost ci follow 3f9a1c
+
+    Next: `roost ci show RUN`.
+    """
+    found = _find(client, in_project(target, project))
+    (workload,) = _chosen(found, (action,))
+    approved = client.workloads.approve(workload.project, workload.name)
+    return Output(approved, f"{Target(workload.project, workload.name)} is approved")
+
+
+def _chosen(found: PipelineRun, actions: tuple[str, ...]) -> list[WorkloadView]:
+    """The workloads of these actions, by title or name; without any, all of them."""
+    known = {name_of(workload.labels[ACTION]): workload for workload in found.workloads}
+    for action in actions:
+        if name_of(action) not in known:
+            titles = ", ".join(workload.labels[ACTION] for workload in found.workloads)
+            raise click.UsageError(f"{found} has no action {action}; it has {titles}")
+    wanted = set(map(name_of, actions)) or set(known)
+    return [workload for name, workload in known.items() if name in wanted]
 
 
 def _find(client: Client, target: Target) -> PipelineRun:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.cli.ci.runs import PipelineRun, elements_of
-from roost.cli.ci.stages import Stage, needs_of
+from roost.cli.ci.stages import GOOD, Stage, needs_of
 from roost.cli.common.array_file import with_action_values
 from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of, on_lines
 from roost.cli.work.apply import read_file
@@ -38,7 +38,10 @@ class PipelineFile(NamedTuple):
             message = on_lines(f"{self.file}: {path}{': ' if path else ''}{message}" for path, message in items)
             raise Failure(message, error.hint, exit_code_of(error)) from None
         run = PipelineRun(made.project, made.pipeline, made.run, [item.workload for item in made.actions])
-        return run, [Stage(item.workload, item.needs) for item in made.actions], made.since
+        stages = [Stage(item.workload, item.needs) for item in made.actions]
+        for stage in stages:
+            stage.reported = False  # one that was skipped at once is also reported
+        return run, stages, made.since
 
 
 def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> PipelineFile:
@@ -58,12 +61,16 @@ def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> Pip
 
 
 def retry_run(client: Client, run: PipelineRun) -> tuple[list[Stage], int, int]:
-    """Retry all actions that did not succeed, dependencies first. Stages, the revision before, number of retries."""
+    """Retry all actions that did not succeed, dependencies first. Stages, the revision before, number of retries.
+
+    Skipped ones are decided again if any other action is: their conditions may be about it.
+    """
     since = client.workloads.page(run.project, run.workloads[0].name).revision
     existing = [client.workloads.get(workload.project, workload.name) for workload in run.workloads]
     stages = [Stage(workload, needs_of(workload.document), elements_of(client, workload)) for workload in existing]
     again = 0
-    for stage in stages:
+    is_bad = any(stage.workload.is_over and stage.workload.state not in GOOD for stage in stages)
+    for stage in stages if is_bad else ():
         if stage.workload.is_over and stage.workload.state != "succeeded":
             retried = client.workloads.retry(stage.workload.project, stage.workload.name)
             stage.workload, stage.reported = retried, retried.is_over

@@ -19,7 +19,7 @@ from roost.schema.work import InstanceView, WorkloadView
 
 LOGS_MAX = 64  # streams open at a time; the next log is read when one of them ends; nothing is lost
 ASKED_MAX = 3  # waiting actions whose reason is asked for at a time
-HOPELESS = ("no_nodes", "unsatisfiable", "quota_exceeded")  # shown also while other actions run
+HOPELESS = ("no_nodes", "unsatisfiable", "quota_exceeded", "needs_approval")  # shown also while other actions run
 
 
 class RunFollower:

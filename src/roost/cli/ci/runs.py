@@ -32,10 +32,11 @@ class PipelineRun(NamedTuple):
 
     @property
     def state(self) -> str:
-        """The state of all actions, by the same rule as for the instances of a workload."""
+        """The state of all actions, by the same rule as for the instances of a workload; skipped ones do not count."""
         states = [str(workload.state) for workload in self.workloads]
         if all(workload.is_over for workload in self.workloads):
-            return next((state for state in WORST_FIRST if state in states), "succeeded")
+            ran = [state for state in states if state != "skipped"] or states
+            return next((state for state in WORST_FIRST if state in ran), "succeeded")
         return next((state for state in ("running", "stopping") if state in states), "queued")
 
     @property

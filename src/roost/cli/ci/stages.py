@@ -13,7 +13,8 @@ from roost.schema.work import InstanceView, WorkloadView
 
 HEADER = ("ACTION", "STATE", "TIME", "EXIT", "NODE", "WHY")
 BEGUN = FINISHED | {InstanceState.RUNNING, InstanceState.STOPPING}  # an attempt that may have written something
-NEVER_RAN = ("cancelled", "expired", "rejected")  # ends that need no beginning
+GOOD = ("succeeded", "skipped")
+NEVER_RAN = ("cancelled", "expired", "rejected", "skipped")  # ends that need no beginning
 
 
 class StageResult(NamedTuple):
@@ -96,7 +97,7 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
 
 def exit_code(results: Sequence[StageResult]) -> int:
     """The code of the action that failed first. Cancelled actions come last: they are a consequence."""
-    bad = [result for result in results if result.state != "succeeded"]
+    bad = [result for result in results if result.state not in GOOD]
     bad.sort(key=lambda item: (item.state == "cancelled", item.finished_ms or 0))
     return bad[0].code if bad else 0
 
@@ -114,7 +115,7 @@ def needs_of(document: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _code(state: str, bad: InstanceView | None) -> int:
-    if state == "succeeded":
+    if state in GOOD:
         return 0
     if state == "cancelled" or bad is None:
         return FAILED

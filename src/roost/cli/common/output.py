@@ -13,6 +13,7 @@ COLORS = {
     "failed": "red", "timed_out": "red", "lost": "red", "expired": "red", "rejected": "red",
     "scheduled": "cyan", "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
     "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black", "stopped": "bright_black",
+    "skipped": "bright_black",
 }  # fmt: skip
 TIMES = ("TIME", "FINISHED", "SINCE", "NEXT", "LAST")  # columns that say nothing when they are cut
 COLUMN_MIN = 8  # a column is not cut below this: an ellipsis behind some letters says nothing

@@ -33,7 +33,7 @@ from roost.model.spec.folded_lines import refuse_folded_items
 from roost.schema.plans import PlanView
 from roost.schema.work import SubmittedView
 
-EXPECTED_CODES = ("placeable", "after")  # pending as its document asks for, not for lack of room
+EXPECTED_CODES = ("placeable", "after", "needs_approval")  # pending as its document asks for, not for lack of room
 REASONS_MAX = 10  # reasons of pending instances; `roost why` has the rest
 FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 

@@ -27,7 +27,7 @@ RESULT_SHOWN_MAX = 66  # characters: with the name of the field a line of 80 col
 STORIES_MAX = 100  # shown at once: each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "RAN", "CAUSE")
 LIVE = ("scheduled", "queued", "running", "stopping")
-ENDED = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
+ENDED = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected", "skipped")
 WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "FINISHED")
 
 

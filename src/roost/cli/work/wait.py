@@ -69,7 +69,7 @@ def wait(
 
 
 def _problem(workload: WorkloadView, until: str) -> str:
-    if workload.state == "succeeded" or (workload.state == "running" and until != "finished"):
+    if workload.state in ("succeeded", "skipped") or (workload.state == "running" and until != "finished"):
         return ""
     return f"is {workload.state}" + (f": {workload.message}" if workload.message else "")
 

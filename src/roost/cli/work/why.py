@@ -77,7 +77,7 @@ def _start(estimate: EstimateView) -> str:
 
 # Codes of instances that stay pending until an operator or other work makes room for them.
 UNSATISFIABLE = "unsatisfiable"
-BLOCKED_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", UNSATISFIABLE, "maintenance")
+BLOCKED_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", UNSATISFIABLE, "maintenance", "needs_approval")
 UNKNOWN = "unknown"  # the server did not answer
 
 

@@ -19,6 +19,7 @@ CONDITION_TEXT: dict[Milestone | None, str] = {
     Milestone.SUCCEEDED: "to succeed",
     Milestone.FINISHED: "to finish",
     Milestone.STARTED: "to start",
+    Milestone.APPROVED: "to be approved",
 }
 
 
@@ -41,6 +42,8 @@ def evaluate(state: State, condition: After, indexes: dict[int, None] | None = N
     if other is None:  # whatever is forgotten was over
         unknown = DependencyUnknown(WorkloadRef.of(condition.workload))
         return SATISFIED if condition.when == Milestone.FINISHED else ConditionStatus(impossible=unknown)
+    if condition.when == Milestone.APPROVED:
+        return OPEN if other.approval is None else SATISFIED
     if condition.when == Milestone.STARTED:
         if _has_started(state, other, indexes):
             return SATISFIED
@@ -147,6 +150,8 @@ def _has_started(state: State, workload: Workload, indexes: dict[int, None] | No
 
 def _condition_text(state: State, condition: After, index: int | None, *, is_input: bool) -> Text:
     other = state.workloads.get(condition.workload)
+    if condition.when == Milestone.APPROVED and other is not None:
+        return (f"approval by a user with the role {other.policy.approval_role}",)
     element = index if condition.each else None
     subject: Ref = WorkloadRef.of(condition.workload)
     if element is not None:

@@ -7,6 +7,7 @@ which instances wait. Nothing is decided where it happens: a change is noted in 
 """
 
 from roost.core.dependencies.conditions import evaluate, evaluate_element, evaluate_for
+from roost.core.dependencies.gates import CONDITION_UNITS, approval_of, condition_refusal, end_of
 from roost.core.dependencies.inputs import missing_files, take_files
 from roost.core.state.dependencies import ALL
 from roost.core.state.outcome import Step
@@ -15,10 +16,12 @@ from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
 from roost.core.transitions import finish_if_over, move, note_instance
 from roost.core.watch import watch_queue
-from roost.model.events import WorkloadSpec
+from roost.model.errors import Conflict, Forbidden
+from roost.model.events import Approve, WorkloadSpec
 from roost.model.keys import instance_key
-from roost.model.reasons.attempts import DependenciesMet
-from roost.model.reasons.reason import Reason
+from roost.model.reasons.attempts import Approved, DependenciesMet, NeedsApproval
+from roost.model.reasons.reason import DependencyEnded, Reason
+from roost.model.records.access import RANKS
 from roost.model.records.instance import Instance
 from roost.model.records.workload import After, Workload
 from roost.model.states import InstanceState, Milestone, WhenFull, WorkloadKind
@@ -45,6 +48,35 @@ def release_forgotten(state: State, out: Step, workload: Workload, now: int) -> 
     for dependant in list(state.dependents.get(workload.key, ())):
         _decide(state, out, dependant, workload.key, {ALL: None}, now)
     state.dependency_changes.pop(workload.key, None)
+
+
+def begin(state: State, out: Step, workload: Workload, now: int) -> int:
+    """A workload is new, or starts again: it waits for its dependencies, or is decided at once. Returns the work."""
+    conditions = conditions_of(state, workload)
+    if conditions:
+        wait(state, workload, conditions)
+        return 0
+    return _proceed(state, out, workload, now)
+
+
+def approve(state: State, out: Step, event: Approve, now: int) -> None:
+    """Let a workload start that waits for nothing but approval. Twice is fine."""
+    workload = state.known_workload(event.workload)
+    role = workload.policy.approval_role
+    if not role:
+        raise Conflict(f"{workload.key} needs no approval", code="no_approval")
+    if event.rank < RANKS[role]:
+        where = f"in project {workload.project}"
+        raise Forbidden(f"this needs the role {role} {where}", params={"role": role, "project": workload.project})
+    if workload.approval is None:
+        if workload.unstarted_end_state or workload.finished_ms:
+            raise Conflict(f"{workload.key} is over", code="is_over")
+        if approval_of(workload)[0] not in workload.pending_conditions:
+            raise Conflict(f"{workload.key} still waits for its dependencies", code="not_yet")
+        workload.approval, workload.reason = Approved(out.principal), None
+        state.touch_workload(workload)
+        state.notify_dependents(workload.key)
+    out.reply(event.request, workload.key)
 
 
 def wait(state: State, workload: Workload, conditions: tuple[After, ...]) -> None:
@@ -130,8 +162,11 @@ def _decide(state: State, out: Step, dependant: str, key: str, indexes: dict[int
         if missing is not None:
             return cancel_dependents(state, out, workload, missing, now)
         _done(state, workload, condition)
-        more = len(workload.input_files) // FILES_PER_DECISION
-        return 1 + more + _release_if_free(state, out, workload, now)
+        more = 1 + len(workload.input_files) // FILES_PER_DECISION
+        if any(not other.each for other in workload.pending_conditions):
+            return more
+        is_approval = condition.when == Milestone.APPROVED
+        return more + (_release_all(state, out, workload, now) if is_approval else _proceed(state, out, workload, now))
     if verdict.impossible is not None:
         return cancel_dependents(state, out, workload, verdict.impossible, now)
     return 0
@@ -153,10 +188,21 @@ def _decide_elements(
     return decided
 
 
-def _release_if_free(state: State, out: Step, workload: Workload, now: int) -> int:
-    """Once no condition is about all of it, each element may go, or waits for its own."""
-    if any(not condition.each for condition in workload.pending_conditions):
-        return 0
+def _proceed(state: State, out: Step, workload: Workload, now: int) -> int:
+    """No dependency of all of it is open: its condition decides whether it starts, and then its approval when."""
+    refusal = condition_refusal(state, workload)
+    if refusal is not None:
+        return CONDITION_UNITS + _end_unstarted(state, out, workload, end_of(refusal), refusal, now)
+    approval = approval_of(workload)
+    if not approval:
+        return _release_all(state, out, workload, now) + CONDITION_UNITS * bool(workload.policy.condition)
+    workload.reason = NeedsApproval(workload.policy.approval_role)
+    wait(state, workload, workload.pending_conditions + approval)
+    return CONDITION_UNITS
+
+
+def _release_all(state: State, out: Step, workload: Workload, now: int) -> int:
+    """Each element may go, or waits for its own dependency."""
     decided = 0
     for instance in instances_of(state, workload):
         if instance.blocked_on_dependency and instance.state == InstanceState.QUEUED:
@@ -206,12 +252,21 @@ def _try_element(state: State, out: Step, workload: Workload, instance: Instance
 
 
 def cancel_dependents(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> int:
-    workload.unstarted_end_state, workload.reason = InstanceState.CANCELLED, reason
+    """A dependency ended otherwise than required. What follows a skipped workload is also skipped."""
+    is_skipped = isinstance(reason, DependencyEnded) and reason.state == InstanceState.SKIPPED
+    ending = InstanceState.SKIPPED if is_skipped else InstanceState.CANCELLED
+    return _end_unstarted(state, out, workload, ending, reason, now)
+
+
+def _end_unstarted(
+    state: State, out: Step, workload: Workload, ending: InstanceState, reason: Reason, now: int
+) -> int:  # fmt: skip
+    workload.unstarted_end_state, workload.reason = ending, reason
     state.touch_workload(workload)
     decided = 1
     for instance in instances_of(state, workload):
         if instance.state == InstanceState.QUEUED:
-            move(state, out, instance, InstanceState.CANCELLED, reason, now)
+            move(state, out, instance, ending, reason, now)
             decided += 1
     finish_if_over(state, workload, now)
     return decided

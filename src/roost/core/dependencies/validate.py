@@ -44,7 +44,8 @@ def _waits_for(state: State, new: Mapping[str, WorkloadSpec], key: str) -> list[
     if key in new:
         return [condition.workload for condition in new[key].policy.after]
     workload = state.workloads.get(key)
-    return [condition.workload for condition in workload.pending_conditions] if workload is not None else []
+    waits = workload.pending_conditions if workload is not None else ()
+    return [condition.workload for condition in waits if condition.when != Milestone.APPROVED]
 
 
 def _shape(wanted: WorkloadSpec) -> Invalid | None:

@@ -44,6 +44,7 @@ CODES = {
     "per_node": "per_node_reached",
     "quota": "quota_exceeded",
     "after": "waits_for_others",
+    "approval": "needs_approval",
     "schedule": "waits_for_its_tick",
     "gang": "gang_waits",
     "kept": "kept_for_others",

@@ -26,7 +26,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_cpu, show_duration
-from roost.model.states import InstanceState, RolloutState, WorkloadKind, WorkloadState
+from roost.model.states import InstanceState, Milestone, RolloutState, WorkloadKind, WorkloadState
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,8 +116,11 @@ def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance 
     if not (instance.blocked_on_dependency if instance is not None else workload.pending_conditions):
         return None
     text = waiting_text(state, workload, split_instance_key(key)[1])
-    blocker = Blocker("after", text, 0, CODES["after"])
-    return Why(key, InstanceState.QUEUED, (f"{key} ", *text), code="after", blockers=(blocker,))
+    is_approval = all(condition.when == Milestone.APPROVED for condition in workload.pending_conditions)
+    name = "approval" if is_approval else "after"
+    blocker = Blocker(name, text, 0, CODES[name])
+    code = "needs_approval" if is_approval else "after"
+    return Why(key, InstanceState.QUEUED, (f"{key} ", *text), code=code, blockers=(blocker,))
 
 
 def _why_scheduled(state: State, workload: Workload, index: int | None) -> Why:

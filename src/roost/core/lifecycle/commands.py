@@ -7,6 +7,8 @@ from roost.core.dependencies.inputs import take_present_files
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
+from roost.core.lifecycle.stop import cancel_all, cancel_one
+from roost.core.lifecycle.supersede import supersede
 from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
@@ -14,8 +16,7 @@ from roost.core.queue.gang import join_gang
 from roost.core.state.files import count_workload_files, project_full
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
-from roost.core.state.versions import instances_of
-from roost.core.transitions import finish_if_over, move, reopen, stop
+from roost.core.transitions import reopen
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.model.events import Cancel, Retry, Submit, SubmitReply, SubmitResult, WorkloadSpec
@@ -28,10 +29,9 @@ from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Rollout, Workload
 from roost.model.spec.units import show_duration
-from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, RolloutState, WorkloadKind
+from roost.model.states import FINISHED, InstanceState, RolloutState, WorkloadKind
 
 WORKLOADS_MAX = 1_000_000  # known at once: half a gigabyte
-AT_ONCE_SHARE = 5  # a workload whose cancellation is less than a fifth of a step is cancelled at once
 REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
 
 
@@ -68,6 +68,7 @@ def submit(state: State, out: Step, event: Submit, now: int) -> Paced[None]:
     for name, wanted in new.items():
         results[name] = yield from _take_in(state, out, name, wanted, now)
         yield 1
+    yield from supersede(state, out, new, now)
     out.reply(event.request, tuple(SubmitReply(key, results.get(key, "unchanged")) for key in keys))
 
 
@@ -173,13 +174,14 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
         state.mark_dirty(key)
     state.workloads[key] = workload
     count_workload_files(state, workload, 1)
+    state.note_group(workload)
     join_gang(state, workload)
     state.touch_workload(workload)
     watch_queue(state, workload)
     if policy.schedule:
         reschedule(state, workload, now)
-    elif policy.after:
-        release.wait(state, workload, release.conditions_of(state, workload))
+    elif policy.after or workload.is_gated:
+        yield release.begin(state, out, workload, now)
         if release.depends_by_element(workload):
             yield from materialise(state, workload, workload.count)
     else:
@@ -207,43 +209,6 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> Paced[None]:
     out.reply(event.request, workload.key)
 
 
-def cancel_all(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> None:
-    """Cancel a workload. Nothing of it starts from now on; a large one is stopped over several steps."""
-    cancel_rest(state, workload, reason, now)
-    if state.placed_count(workload) > state.settings.step_units // AT_ONCE_SHARE:
-        workload.cancelling = reason
-        state.cancelling[workload.key] = None
-        state.touch_workload(workload)
-        return
-    for instance in instances_of(state, workload):
-        cancel_one(state, out, instance, reason, now)
-    finish_if_over(state, workload, now)
-
-
-def cancel_more(state: State, out: Step, now: int) -> None:
-    """Go on with the workloads that are being cancelled."""
-    most = out.limit(state.settings.step_units)
-    while state.cancelling and out.work < most:
-        key = next(iter(state.cancelling))
-        workload = state.workloads.get(key)
-        if workload is None or workload.cancelling is None:  # it has finished by itself, and is gone or replaced
-            del state.cancelling[key]
-            continue
-        first = workload.cancelled_below
-        until = min(first + most - out.work, state.placed_count(workload))
-        for index in range(first, until):
-            instance = state.instances.get(instance_key(key, index))
-            if instance is not None:
-                cancel_one(state, out, instance, workload.cancelling, now)
-        out.work += until - first
-        workload.cancelled_below = until
-        state.touch_workload(workload)
-        if until == state.placed_count(workload):
-            del state.cancelling[key]
-            workload.cancelling, workload.cancelled_below = None, 0
-            finish_if_over(state, workload, now)
-
-
 def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
     """Run again what did not succeed; an instance that is named runs again however it ended."""
     workload = _known(state, event)
@@ -266,7 +231,7 @@ def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
         yield 1
     _wait_again(state, workload, chosen)
     _take_files_again(state, workload, chosen)
-    _reopen(state, workload, fresh=fresh, now=now)
+    _reopen(state, out, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
         requeue(state, out, instance, RetryRequested(out.principal), now)
@@ -342,32 +307,14 @@ def materialise(state: State, workload: Workload, until: int) -> Paced[None]:
         yield 1
 
 
-def cancel_rest(state: State, workload: Workload, reason: Reason, now: int) -> None:
-    if not workload.unstarted_end_state and not workload.finished_ms:
-        workload.unstarted_end_state, workload.reason = InstanceState.CANCELLED, reason
-        state.touch_workload(workload)
-
-
-def cancel_one(state: State, out: Step, instance: Instance, reason: Reason, now: int) -> None:
-    if instance.state == InstanceState.QUEUED:
-        move(state, out, instance, InstanceState.CANCELLED, reason, now)
-    if instance.state not in ALLOCATED:
-        return
-    if instance.state != InstanceState.STOPPING:
-        stop(state, out, instance, reason, now)
-    elif instance.requeue_after_stop:
-        instance.requeue_after_stop, instance.reason = False, reason  # it was to move; now it is not to come back
-        state.touch_instance(instance)
-    if state.nodes[instance.node].status in ABSENT:
-        move(state, out, instance, InstanceState.CANCELLED, reason, now)  # pinned, and no agent can confirm the stop
-
-
-def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
+def _reopen(state: State, out: Step, workload: Workload, *, fresh: bool, now: int) -> None:
     reopen(state, workload)
     if fresh or state.placed_count(workload) >= workload.count:
         workload.unstarted_end_state, workload.reason = None, None
     if fresh and workload.policy.schedule:
         reschedule(state, workload, now)
+    elif fresh and workload.is_gated and not workload.released_ms and not workload.pending_conditions:
+        release.begin(state, out, workload, now)
     elif fresh:
         release.enqueue(state, workload)
     workload.submitted_ms = now  # limits on waiting count from here

@@ -7,7 +7,8 @@ ticks that were missed, or skipped because the run before has not finished.
 import msgspec
 
 from roost.core.dependencies.release import wait
-from roost.core.lifecycle.commands import cancel_all, submit
+from roost.core.lifecycle.commands import submit
+from roost.core.lifecycle.stop import cancel_all
 from roost.core.state.dependencies import link
 from roost.core.state.outcome import Step, at_once
 from roost.core.state.state import State

@@ -61,6 +61,16 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
         return Conflict(message, code="cannot_change", path="kind")
     if (policy.gang, policy.gang_size) != (known.policy.gang, known.policy.gang_size):
         return Conflict(f"{key} lives, and who is of its gang cannot change", code="cannot_change", path="gang")
+    if known.policy.approval_role or policy.approval_role:
+        message = f"{key} is approved as it is; cancel it first to submit another one"
+        return Conflict(message, code="cannot_change", path="approve")
+    if (known.policy.condition or policy.condition) and (
+        (policy.condition, policy.after) != (known.policy.condition, known.policy.after)
+    ):
+        message = f"{key} has a condition over its dependencies; cancel it first to change them"
+        return Conflict(message, code="cannot_change", path="if")
+    if policy.concurrency_group != known.policy.concurrency_group:
+        return Conflict(f"{key} lives, and its group cannot change", code="cannot_change", path="concurrency")
     if bool(policy.schedule) != bool(known.policy.schedule):
         what = "runs by a schedule" if known.policy.schedule else "runs by itself"
         return Conflict(f"{key} {what}; cancel it first to change that", code="cannot_change", path="schedule")

@@ -5,8 +5,8 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from roost.core.lifecycle.commands import cancel_one, cancel_rest
 from roost.core.lifecycle.restarts import attempts_on
+from roost.core.lifecycle.stop import cancel_one, cancel_rest
 from roost.core.nodes.drain import mark_node_services_dirty
 from roost.core.placement.strategies import check_strategy
 from roost.core.state.outcome import Step

@@ -331,7 +331,8 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
         set_result(state, instance, None)
         set_outputs(state, instance, None)
     else:
-        instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
+        since_ms = workload.released_ms if workload.approval else workload.submitted_ms
+        instance = state.new_instance(workload, index, workload.approval or SUBMITTED, since_ms)
     instance.node, instance.decision_packed = node, decision
     instance.attempt = max(instance.attempt or workload.attempts_gone, workload.attempts_lost) + 1
     instance.token = state.next_serial()

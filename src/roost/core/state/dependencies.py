@@ -28,6 +28,7 @@ class Dependencies:
         self.schedules: dict[str, None] = {}  # workloads that run by a schedule
         self.runs: dict[str, dict[str, None]] = {}  # schedule -> its runs
         self.ended_runs: dict[str, None] = {}  # schedules of which a run has ended since the last sweep
+        self.concurrency_groups: dict[str, dict[str, None]] = {}  # group -> its unfinished workloads, oldest first
         self.reconciling: dict[str, int] = {}  # services that are not as they are to be -> when that was checked last
         self.dirty_services: dict[str, None] = {}  # those of them that changed since
 
@@ -47,6 +48,12 @@ class Dependencies:
         """A workload, or one of its instances, came to a state that its dependents may require."""
         if key in (self.dependents if index == ALL else self.instance_dependents):
             self.dependency_changes.setdefault(key, {})[index] = None
+
+    def note_group(self, workload: Workload) -> None:
+        """A workload is there, has finished or lives again."""
+        group = workload.policy.concurrency_group
+        if group:
+            (unlink if workload.finished_ms else link)(self.concurrency_groups, group, workload.key)
 
     def mark_dirty(self, key: str) -> None:
         """A service is to be reconciled until nothing of it has to be replaced, moved or retired."""

@@ -47,6 +47,35 @@ class DependenciesMet(BaseReason, frozen=True):
     """All its dependencies have come."""
 
 
+class NeedsApproval(BaseReason, frozen=True):
+    """It has to be approved before it may start, by a user with this role in its project."""
+
+    role: str
+
+
+class Approved(Requested, frozen=True):
+    """A user with the role that it asks for approved it."""
+
+
+class ConditionFalse(BaseReason, frozen=True):
+    """Its `if` was false when its dependencies were over."""
+
+    condition: str
+
+
+class ConditionUnclear(BaseReason, frozen=True):
+    """Its `if` could not be evaluated: it speaks of something that is not there."""
+
+    condition: str
+    error: str
+
+
+class Superseded(BaseReason, frozen=True):
+    """A newer workload of its concurrency group was submitted."""
+
+    superseded_by: WorkloadRef | None
+
+
 class PlacedOnNode(OnNode, frozen=True):
     """The scheduler chose a node for it."""
 
@@ -312,6 +341,7 @@ ACCEPTED_BY_AGENT = AcceptedByAgent()
 
 AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
+    | NeedsApproval | Approved | ConditionFalse | ConditionUnclear | Superseded
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
     | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept
     | OutputsMissing | OutputsNotKept | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode

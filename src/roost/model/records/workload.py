@@ -4,6 +4,7 @@ import msgspec
 
 from roost.model.keys import WorkloadKey
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_PRIORITY, DEFAULT_RETENTION_MS, DEFAULT_RETRIES
+from roost.model.reasons.attempts import Approved
 from roost.model.reasons.reason import Reason
 from roost.model.records.files import Input, InputFiles
 from roost.model.states import (
@@ -139,6 +140,9 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like
     update: Update | None = None  # None: as it is by default
     restart: Restart | None = None
     inputs: tuple[Input, ...] = ()
+    condition: str = ""  # CEL: whether it runs, decided when its dependencies are over; empty: it does
+    approval_role: str = ""  # the role that has to approve it before it may start; empty: none
+    concurrency_group: str = ""  # PROJECT/GROUP, of which a newer workload cancels it; empty: none does
 
 
 class Rollout(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
@@ -184,6 +188,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     attempts_gone: int = 0  # of forgotten replicas: those that come after them count on, so no two logs have one name
     attempts_lost: int = 0  # attempts up to this one may have run in commits that were lost; their logs are not reused
     input_files: tuple[InputFiles, ...] = ()  # outputs of what it waited for; set by core/state/files.py alone
+    approval: Approved | None = None  # None: it is not approved, or needs no approval
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property
@@ -194,3 +199,8 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     def instance_count(self) -> int:
         """Instances of its own. A schedule has none: `count` is that of each run."""
         return 0 if self.policy.schedule else self.count
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether more than its dependencies decides if it starts."""
+        return bool(self.policy.condition or self.policy.approval_role)

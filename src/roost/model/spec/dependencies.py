@@ -1,5 +1,7 @@
 """The blocks of a document about order and repetition: `after`, `each` and `schedule`, checked."""
 
+from typing import Literal
+
 import msgspec
 
 from roost.model import limits
@@ -18,7 +20,7 @@ Values = tuple[tuple[tuple[str, str], ...], ...]
 
 class AfterBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     workload: str
-    when: Milestone | None = None
+    when: Literal["succeeded", "finished", "started"] | None = None
     each: bool = False
 
 
@@ -45,7 +47,7 @@ def after_of(blocks: list[str | AfterBlock], project: str, name: str, count: int
             raise Invalid(here, f"{block.workload} is named twice")
         if block.each:
             between(count, 1, limits.EACH_MAX, f"{path.removesuffix('after')}count", "elements that wait for one each")
-        found[key] = After(key, block.when, block.each)
+        found[key] = After(key, Milestone(block.when) if block.when else None, block.each)
     return tuple(found.values())
 
 

@@ -10,10 +10,17 @@ from roost.model.errors import Invalid
 from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.template import TemplateUse
-from roost.model.records.workload import Ask, Policy
+from roost.model.records.workload import After, Ask, Policy
 from roost.model.spec.commands import StepBlock, check_argument, check_command, check_step, check_variable
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
 from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs, outputs_of, with_inputs
+from roost.model.spec.gates import (
+    ApproveBlock,
+    ConcurrencyBlock,
+    check_gated,
+    concurrency_of,
+    condition_of,
+)  # fmt: skip
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
     Placement,
@@ -49,7 +56,7 @@ class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     size: int
 
 
-class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"condition": "if"}):
     name: str
     kind: WorkloadKind = WorkloadKind.JOB
     project: str = limits.DEFAULT_PROJECT
@@ -84,6 +91,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     stderr: StderrMode = StderrMode.MERGE
     inputs: list[InputBlock] = []
     outputs: list[str | OutputBlock] = []
+    condition: str = ""
+    approve: ApproveBlock | None = None
+    concurrency: ConcurrencyBlock | None = None
     template: TemplateUse | None = None  # what it was made from
 
 
@@ -103,8 +113,8 @@ def _wrong_besides(raw: dict[str, Any], path: str) -> tuple[Invalid, ...]:
     readable: dict[str, Any] = {"name": "unread"}
     for field in msgspec.structs.fields(Document):
         with suppress(msgspec.ValidationError):
-            if field.name in raw:
-                readable[field.name] = msgspec.convert(raw[field.name], field.type)
+            if field.encode_name in raw:
+                readable[field.name] = msgspec.convert(raw[field.encode_name], field.type)
     if "kind" in raw and "kind" not in readable:
         for name in OF_A_KIND:
             readable.pop(name, None)
@@ -139,6 +149,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     gang, gang_size = check(_gang, document, _join(path, "gang")) or ("", 0)
     after = check(after_of, document.after, document.project, document.name, document.count, _join(path, "after"))
     inputs = check(check_inputs, document.inputs, document.project, document.name, _join(path, "inputs"))
+    check(_check_gates, document, after or (), path)
     policy = Policy(
         kind=kind,
         ask=check(_ask, document, path),
@@ -165,9 +176,24 @@ def check_document(document: Document, path: str = "") -> Policy:
         update=check(update_of, document.update, kind, _join(path, "update")),
         restart=check(restart_of, document.restart, kind, _join(path, "restart")),
         inputs=inputs,
+        condition=check(condition_of, document.condition, _join(path, "if")),
+        approval_role=document.approve.role if document.approve is not None else "",
+        concurrency_group=check(concurrency_of, document.concurrency, document.project, _join(path, "concurrency")),
     )
     problems.refuse()
     return policy
+
+
+def _check_gates(document: Document, after: tuple[After, ...], path: str) -> None:
+    blocks = {"if": document.condition, "approve": document.approve, "concurrency": document.concurrency}
+    for field in (field for field, block in blocks.items() if block):
+        check_gated(
+            document.kind,
+            _join(path, field),
+            is_scheduled=document.schedule is not None,
+            in_gang=isinstance(document.gang, Gang),
+            by_element=field != "concurrency" and any(condition.each for condition in after),
+        )
 
 
 def encode_document(document: Document, path: str = "") -> bytes:

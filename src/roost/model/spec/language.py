@@ -20,7 +20,7 @@ KINDS = {"string": "a text", "int": "a whole number", "uint": "a whole number", 
 REASON_MAX = 120  # characters of why a rule could not be evaluated
 
 
-class Answer(NamedTuple):
+class Evaluation(NamedTuple):
     """Whether an expression says yes; `error`: why it could not be evaluated, which is a no."""
 
     yes: bool
@@ -49,16 +49,16 @@ class Language:
         if expression.return_type().name() not in ("BOOL", "DYN"):
             raise Invalid(path, f"a rule must say yes or no; this one is a {expression.return_type().name().lower()}")
 
-    def answer(self, rule: str, data: dict[str, Any]) -> Answer:
+    def answer(self, rule: str, data: dict[str, Any]) -> Evaluation:
         from cel_expr_python import cel
 
         try:
             value = self.compiled(rule).eval(data=data)
         except RuntimeError as error:  # it went over the library's own budget
-            return Answer(False, _short(error))
+            return Evaluation(False, _short(error))
         if value.type() == cel.Type.ERROR:
-            return Answer(False, _short(value.value()))
-        return Answer(value.value() is True)
+            return Evaluation(False, _short(value.value()))
+        return Evaluation(value.value() is True)
 
     def _compile(self, rule: str) -> "cel.Expression":
         if self._environment is None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.model.spec.language import Answer, Language
+from roost.model.spec.language import Evaluation, Language
 from roost.model.spec.rule_parser import referenced_fields
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check_rule(rule: str, path: str) -> None:
     RULES.check(rule, path)
 
 
-def holds(rule: str, node: dict[str, Any]) -> Answer:
+def holds(rule: str, node: dict[str, Any]) -> Evaluation:
     """Whether the rule says yes for this node; if not because it could not be evaluated, why."""
     return RULES.answer(rule, node)
 

@@ -211,6 +211,7 @@ CALLS = {
     "Unschedule": performing(
         pb.UnscheduleRequest, workloads.cancel, lambda asked: (*_named(asked), Chosen(_index(asked))), workload_message
     ),
+    "Approve": performing(pb.ApproveRequest, workloads.approve, _named, workload_message),
     "Get": RpcCall(pb.GetRequest, get),
     "List": performing(pb.ListRequest, workloads.list_workloads, _listed, _list_reply),
     "StartPipeline": RpcCall(pb.StartPipelineRequest, start_pipeline),

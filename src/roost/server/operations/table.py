@@ -38,6 +38,8 @@ RULES: dict[Callable[..., Any], Rule] = {
     workloads.cancel: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/cancel"),
     workloads.retry: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/retry"),
     workloads.delete_workload: Rule(SUBMITTER, Scope.PROJECT, LEADER, "DELETE /v1/workloads/{project}/{name}"),
+    # The workload says which role approves it.
+    workloads.approve: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/approve"),
     workloads.list_versions: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/versions"),
     workloads.promote: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/promote"),
     workloads.rollback: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/rollback"),

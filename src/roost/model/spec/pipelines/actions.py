@@ -28,6 +28,13 @@ class Action(NamedTuple):
         return f"actions[{self.number}]"
 
 
+class Concurrency(NamedTuple):
+    """A newer run cancels older ones of the same group, and of the same values of these variables."""
+
+    group: str
+    by: tuple[str, ...] = ()
+
+
 class Pipeline(NamedTuple):
     """A file that was read: actions in the order in which they can run, else as they are written."""
 
@@ -35,6 +42,7 @@ class Pipeline(NamedTuple):
     project: str
     env: dict[str, Any]
     actions: tuple[Action, ...]
+    concurrency: Concurrency | None = None
 
     @property
     def name(self) -> str:

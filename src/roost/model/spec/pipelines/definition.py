@@ -3,24 +3,28 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_text
-from roost.model.spec.pipelines.actions import Action, Need, Pipeline, in_order
+from roost.model.spec.pipelines.actions import Action, Concurrency, Need, Pipeline, in_order
 from roost.model.spec.pipelines.labels import OWN_LABELS, name_of
 from roost.model.spec.placement import between
 from roost.model.spec.problems import Problems, all_of, check_each, indexed
-from roost.model.spec.reading import NO_SUCH_FIELD, did_you_mean
+from roost.model.spec.reading import NO_SUCH_FIELD, did_you_mean, read
+from roost.model.spec.rule_parser import referenced_fields
 from roost.model.spec.submission import spec_of_document
 
+CONCURRENCY_VARIABLES_MAX = 8  # whose values are part of a group's name: a branch, a target, a platform
 ACTIONS_MAX = 1_000  # one request, one commit, one table to read; more of the same is one action with `each`
 WHEN = ("succeeded", "finished", "started")
 SHARED = ("project", "env")
-FIELDS = ("name", *SHARED, "actions")
+FIELDS = ("name", *SHARED, "concurrency", "actions")
 ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
-    "placement", "retention", "inputs", "outputs",
+    "placement", "retention", "inputs", "outputs", "if", "approve",
 )  # fmt: skip
 ELSEWHERE = {  # what a workload document has and an action has not, and what to do about it
     "command": "an action has steps; write `steps: [COMMAND]`",
@@ -28,8 +32,15 @@ ELSEWHERE = {  # what a workload document has and an action has not, and what to
     "project": "the project is that of the pipeline and stands at the top of the file",
     "kind": "every action is a job",
     "schedule": "a pipeline runs when it is asked to: let a scheduled job call `roost ci run`",
+    "concurrency": "all actions of a run have one group, which stands at the top of the file",
     "stderr": "the output of an action is one log, in the order of writing",
 }
+
+
+class ConcurrencyFields(msgspec.Struct, forbid_unknown_fields=True):
+    group: str = ""
+    by: list[str] = []
+    cancel: bool = False
 
 
 def read_pipeline(raw: object) -> Pipeline:
@@ -41,10 +52,21 @@ def read_pipeline(raw: object) -> Pipeline:
     shared = {"name": "any", "steps": ["true"], **{field: fields[field] for field in SHARED if field in fields}}
     check(spec_of_document, shared)
     check(_check_title, fields, "name", "a pipeline")
+    concurrency = check(_concurrency, fields)
     actions = check(_actions, fields)
     problems.refuse()
     project = fields.get("project", limits.DEFAULT_PROJECT)
-    return Pipeline(fields["name"], project, fields.get("env", {}), tuple(in_order(actions)))
+    return Pipeline(fields["name"], project, fields.get("env", {}), tuple(in_order(actions)), concurrency)
+
+
+def _concurrency(fields: Mapping[str, Any]) -> Concurrency | None:
+    if "concurrency" not in fields:
+        return None
+    block = read(fields["concurrency"], ConcurrencyFields, "concurrency")
+    if not block.cancel:
+        raise Invalid("concurrency.cancel", "write `cancel: true`: a newer run cancels older runs of its group")
+    between(len(block.by), 0, CONCURRENCY_VARIABLES_MAX, "concurrency.by", "variables")
+    return Concurrency(block.group or str(fields.get("name")), tuple(block.by))
 
 
 def _actions(fields: Mapping[str, Any]) -> list[Action]:
@@ -86,6 +108,7 @@ def _action(raw: object, path: str) -> Action:
     for field, example in (("env", '{CI: "1"}'), ("labels", "{team: web}")):
         check(_mapping, fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
     check(_check_labels, fields.get("labels", {}), f"{path}.labels")
+    check(_check_condition, fields.get("if", ""), needs or (), f"{path}.if")
     problems.refuse()
     return Action(int(path.removeprefix("actions[").rstrip("]")), fields["name"], needs, fields)
 
@@ -112,6 +135,16 @@ def _check_labels(labels: Mapping[str, Any], path: str) -> None:
     for label in OWN_LABELS:
         if label in labels:
             raise Invalid(f"{path}.{label}", "every action gets this label; take another name for yours")
+
+
+def _check_condition(rule: object, needs: Sequence[Need], path: str) -> None:
+    """Refuse a condition that speaks of an action which may not be over."""
+    named = {need.action for need in needs}
+    for word, keys in referenced_fields(rule[: limits.RULE_LENGTH_MAX]) if isinstance(rule, str) else ():
+        for key in keys or () if word == "needs" else ():
+            if key not in named:
+                existing = ", ".join(sorted(named)) or "nothing"
+                raise Invalid(path, f"it speaks of {key!r:.60}, and the action needs {existing}; add it to `needs`")
 
 
 def _needs(raw: object, path: str) -> tuple[Need, ...]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
+from roost.model.spec.names import check_text
 from roost.model.spec.pipelines.actions import Action, Pipeline, chosen
 from roost.model.spec.pipelines.definition import WHEN, read_pipeline
 from roost.model.spec.pipelines.labels import ACTION, PIPELINE, RUN, job_name, name_of
@@ -47,9 +48,25 @@ def jobs_of(raw: object, run: str, options: RunOptions) -> tuple[Pipeline, list[
     if not (run.isascii() and run.isalnum() and len(run) <= RUN_LENGTH_MAX):
         raise Invalid("run", f"a run is 1 to {RUN_LENGTH_MAX} letters and digits, not {run!r:.60}")
     problems = Problems()
-    jobs = [problems.check(_job, pipeline, action, run, options) for action in pipeline.actions]
+    group = _group(pipeline, options)
+    jobs = [problems.check(_job, pipeline, action, run, options, group) for action in pipeline.actions]
     problems.refuse()
     return pipeline, jobs
+
+
+def _group(pipeline: Pipeline, options: RunOptions) -> str:
+    """The group of a run: its name, and the values of the variables that tell groups apart; empty: it has none."""
+    if pipeline.concurrency is None:
+        return ""
+    group = pipeline.concurrency.group
+    for name in pipeline.concurrency.by:
+        value = {**pipeline.env, **options.variables}.get(name)
+        if not isinstance(value, str):
+            message = f"there is no variable {name!r:.60}; write it in `env`, or give it with the run"
+            raise Invalid("concurrency.by", message)
+        group += f" {name}={value}"
+    check_text(group, "concurrency")
+    return group
 
 
 def path_in_file(path: str, actions: Sequence[Action]) -> str:
@@ -63,7 +80,7 @@ def path_in_file(path: str, actions: Sequence[Action]) -> str:
     return f"{here}.{field}" if field and field != "$" else here
 
 
-def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions) -> Job:
+def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions, group: str) -> Job:
     name = job_name(pipeline.title, run, action.title)
     if len(name) > limits.NAME_LENGTH_MAX:
         message = f"its job would be called {name} and have {len(name)} characters, at most {limits.NAME_LENGTH_MAX}"
@@ -77,6 +94,8 @@ def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions) -> J
     }
     if options.retention and "retention" not in document:
         document["retention"] = options.retention
+    if group:
+        document["concurrency"] = {"group": group, "cancel": True}
     if action.needs:
         others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
         document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]

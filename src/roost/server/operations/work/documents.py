@@ -13,6 +13,7 @@ import msgspec
 from roost.core.state.state import State
 from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
+from roost.model.spec.gates import CONDITIONS
 from roost.model.spec.problems import ERRORS_MAX, Problems
 from roost.model.spec.rules import compiled
 from roost.model.spec.submission import spec_of_document
@@ -80,9 +81,13 @@ async def unpacked(pieces: Iterable[bytes]) -> tuple[WorkloadSpec, ...]:
     for piece in pieces:
         wanted += _UNPACK.decode(piece)
         await slices.pause()
-    for rule in _rules_of(wanted):  # compiled here too, so that no pass over the queue has to
-        compiled(rule)
-        await slices.pause()
+    for spec in wanted:  # compiled here too, so that no step has to
+        for rule in _rules_of([spec]):
+            compiled(rule)
+            await slices.pause()
+        if spec.policy.condition:
+            CONDITIONS.compiled(spec.policy.condition)
+            await slices.pause()
     return tuple(wanted)
 
 
@@ -147,6 +152,8 @@ class RuleLimit:
 
     def add(self, spec: WorkloadSpec, path: str) -> None:
         self._rules.update(_rules_of([spec]))
+        if spec.policy.condition:
+            self._rules.add(spec.policy.condition)
         if len(self._rules) > RULES_MAX:
             message = f"a request may have {RULES_MAX} different rules; send the workloads in several requests"
             raise Invalid(path, message)
@@ -182,12 +189,12 @@ def _rules_of(wanted: Iterable[WorkloadSpec]) -> Iterator[str]:
 
 
 def count_rules(raw: Any) -> int:
-    """How many rules a document has, before it is known to be one."""
-    placement = raw.get("placement") if isinstance(raw, dict) else None
-    if not isinstance(placement, dict):
+    """How many rules and conditions a document has, before it is known to be one."""
+    if not isinstance(raw, dict):
         return 0
-    lists = [placement.get(field) for field in ("require", "prefer")]
-    return sum(len(found) for found in lists if isinstance(found, list))
+    placement = raw.get("placement")
+    lists = [placement.get(field) for field in ("require", "prefer")] if isinstance(placement, dict) else []
+    return sum(len(found) for found in lists if isinstance(found, list)) + ("if" in raw)
 
 
 _UNPACK = msgspec.msgpack.Decoder(list[WorkloadSpec])

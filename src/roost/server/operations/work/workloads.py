@@ -12,7 +12,18 @@ from roost.core.explain.why import why as explain
 from roost.core.state.state import State
 from roost.core.step import make_plan
 from roost.model.errors import Conflict, Invalid, NotFound
-from roost.model.events import Cancel, Delete, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
+from roost.model.events import (
+    Approve,
+    Cancel,
+    Delete,
+    Event,
+    Promote,
+    Retry,
+    Rollback,
+    Submit,
+    SubmitReply,
+    WorkloadSpec,
+)
 from roost.model.reasons.reason import PlacementRejected
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, WorkloadState
@@ -158,6 +169,12 @@ async def retry(call: Call, project: str, name: str, fields: Again) -> WorkloadV
 async def delete_workload(call: Call, project: str, name: str) -> WorkloadView:
     """Delete a finished workload with its logs and results. The history keeps its record."""
     return await change_workload(call, project, name, Delete)
+
+
+async def approve(call: Call, project: str, name: str) -> WorkloadView:
+    """Approve a workload that waits for it, with the role that it asks for. Idempotent."""
+    rank = call.principal.access.rank_in(project)
+    return await change_workload(call, project, name, lambda number, key: Approve(number, key, rank))
 
 
 async def change_workload(call: Call, project: str, name: str, make: Callable[[int, str], Event]) -> WorkloadView:

@@ -98,3 +98,39 @@ async def test_a_pipeline_of_a_foreign_project_is_forbidden() -> None:
         assert answer.status_code == 201, answer.text
         refused = await visitor("POST", PATH, {"pipeline": WEB})
         assert (refused.status_code, refused.json()["path"]) == (403, "pipeline.project")
+
+
+async def test_approval_has_a_role_and_is_written_down() -> None:
+    gated = pipeline({"name": "deploy", "approve": {"role": "operator"}}, project="shop")
+    async with inprocess_server() as made:
+        await made.post(PATH, {"pipeline": gated, "run": "r1"}, expect=201)
+        path = "/v1/workloads/shop/web-r1-deploy"
+        shown = await made.get(path)
+        assert (shown["state"], shown["reason"]) == (
+            "queued",
+            {"code": "needs_approval", "params": {"role": "operator"}},
+        )
+        assert (await made.get(f"{path}/why"))["code"] == "needs_approval"
+        submitter, operator = await caller(made, "submitter", "shop"), await caller(made, "operator", "shop")
+        refused = await submitter("POST", f"{path}/approve")
+        assert (refused.status_code, refused.json()["params"]["role"]) == (403, "operator")
+        assert (await operator("POST", f"{path}/approve")).status_code == 200
+        assert (await made.get(path))["reason"] is None
+        entry = (await made.get("/v1/audit"))["items"][0]
+        assert (entry["what"], entry["target"], entry["who"]) == (
+            "approve",
+            "shop/web-r1-deploy",
+            f"token:{operator.name}",
+        )
+
+
+async def test_a_newer_run_supersedes_an_older_one_in_the_same_commit() -> None:
+    grouped = pipeline({"name": "build"}, concurrency={"cancel": True})
+    async with inprocess_server() as made:
+        await made.post(PATH, {"pipeline": grouped, "run": "r1"}, expect=201)
+        before = made.engine.state.revision
+        await made.post(PATH, {"pipeline": grouped, "run": "r2"}, expect=201)
+        assert made.engine.state.revision == before + 1
+        old = await made.get("/v1/workloads/default/web-r1-build")
+        assert (old["state"], old["reason"]["code"]) == ("cancelled", "superseded")
+        assert old["message"] == "superseded by default/web-r2-build"
