@@ -3,7 +3,7 @@
 from roost.client import history, operators, wait, workloads
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
-from roost.schema.access import LoginView, WhoamiView
+from roost.schema.access.roles import LoginView, WhoamiView
 from roost.schema.servers import StatusView
 
 

@@ -7,7 +7,7 @@ from roost.client.namespace import DETAILS, Namespace, path_of
 from roost.client.transport import Query
 from roost.model.records.opaque import Audit
 from roost.schema import history as schema
-from roost.schema.access import AuditPage
+from roost.schema.access.roles import AuditPage
 from roost.schema.work import InstanceDetail
 
 

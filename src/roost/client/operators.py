@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.client.namespace import Namespace, Noun, given, path_of
-from roost.schema.access import MemberPage, MemberView, TokenMade, TokenPage, TokenView
-from roost.schema.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
+from roost.schema.access.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
+from roost.schema.access.roles import MemberPage, MemberView, TokenMade, TokenPage, TokenView
+from roost.schema.access.secrets import Resealed, SecretPage, SecretView
 from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodePage, NodeView
 from roost.schema.pools import PoolPage, PoolView
 from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, ReservationView
-from roost.schema.secrets import Resealed, SecretPage, SecretView
 from roost.schema.servers import LeaderView, RevokedView, ServersView
 from roost.schema.webhooks import HookPage, HookTried, HookView
 from roost.schema.work import TemplateApplied, TemplateDetail, TemplatePage, TemplateView

@@ -8,7 +8,7 @@ from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output, listing
 from roost.client import Client
-from roost.schema.access import MemberView
+from roost.schema.access.roles import MemberView
 
 HEADER = ("PROJECT", "MEMBER", "ROLE", "SINCE", "BY")
 

@@ -11,7 +11,7 @@ from roost.cli.common.session import client_output, connect, deletion, json_outp
 from roost.cli.common.targets import SECRET
 from roost.client import Client
 from roost.model.limits import SECRET_BYTES_MAX
-from roost.schema.secrets import SecretView
+from roost.schema.access.secrets import SecretView
 
 HEADER = ("SECRET", "BYTES", "CHANGED", "BY", "STATE")
 

@@ -6,7 +6,7 @@ from roost.cli.common.format import ago, current_ms
 from roost.cli.common.output import Output, echo_err, listed
 from roost.cli.common.session import client_output, connect, deletion, json_output, listing
 from roost.client import Client
-from roost.schema.access import TokenMade, TokenView
+from roost.schema.access.roles import TokenMade, TokenView
 
 HEADER = ("TOKEN", "ROLE", "PROJECTS", "EXPIRES", "USED", "CREATED BY")
 UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))

@@ -7,7 +7,7 @@ from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output, deletion, listing
 from roost.client import Client
 from roost.model.spec.units import show_duration
-from roost.schema.enrolment import JoinTokenView
+from roost.schema.access.enrolment import JoinTokenView
 
 HEADER = ("ID", "POOL", "USES LEFT", "EXPIRES IN", "CREATED")
 UNLIMITED = "unlimited"

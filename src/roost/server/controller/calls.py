@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from roost.model.errors import Invalid, TooMuch
 from roost.model.states import NodeStatus, WorkloadState
-from roost.schema.enrolment import Inviting
+from roost.schema.access.enrolment import Inviting
 from roost.schema.nodes import Draining, NodeDetail, NodePage
 from roost.schema.work import Chosen, SubmittedView, WorkloadPage
 from roost.server.auth.principal import Principal

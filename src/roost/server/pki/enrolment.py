@@ -18,7 +18,7 @@ from roost.model.limits import COUNTABLE_MAX
 from roost.model.records.enrolment import Credential, JoinRequest, JoinToken
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.spec.names import check_name
-from roost.schema.enrolment import JoinTokenMade, JoinTokenView
+from roost.schema.access.enrolment import JoinTokenMade, JoinTokenView
 from roost.server.attempts import WrongAttempts
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging

@@ -19,7 +19,7 @@ from roost.model.records.secret import Handed
 from roost.model.records.webhook import Hook
 from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
 from roost.model.spec.names import check_name
-from roost.schema.secrets import Resealed, SecretView
+from roost.schema.access.secrets import Resealed, SecretView
 from roost.server.engine.engine import Engine
 from roost.server.pki.encryption import Seal, Unsealable
 from roost.stores.batches import in_batches

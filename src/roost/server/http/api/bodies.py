@@ -12,7 +12,7 @@ from roost.model.errors import TooMuch, Unreadable, WrongType
 from roost.model.records.enrolment import JoinRequest
 from roost.model.spec.reading import read
 from roost.model.spec.text import decode_json, decode_yaml
-from roost.schema.secrets import SecretValue
+from roost.schema.access.secrets import SecretValue
 from roost.schema.webhooks import HookBody
 from roost.server.operations.work.documents import BODY_BYTES_MAX, Documents
 

@@ -3,7 +3,7 @@
 from roost.model.errors import Invalid
 from roost.model.records.enrolment import Credential, JoinRequest
 from roost.model.spec.units import duration_ms
-from roost.schema.enrolment import AuthorityView, Inviting, JoinTokenMade, JoinTokenPage
+from roost.schema.access.enrolment import AuthorityView, Inviting, JoinTokenMade, JoinTokenPage
 from roost.server.operations.context import Call
 from roost.server.pki.enrolment import LIFE_MS_DEFAULT
 

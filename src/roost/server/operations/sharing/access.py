@@ -8,7 +8,7 @@ from msgspec import Meta
 from roost.model.errors import NotFound
 from roost.model.records.access import Member, check_place, check_role, subject_of
 from roost.model.records.opaque import Audit, OpaqueRecord
-from roost.schema.access import AuditPage, LoginView, MemberPage, Membership, MemberView, WhoamiView
+from roost.schema.access.roles import AuditPage, LoginView, MemberPage, Membership, MemberView, WhoamiView
 from roost.server.auth.tokens import decode_member, encode_member
 from roost.server.history.search import search_audits
 from roost.server.operations.context import Call

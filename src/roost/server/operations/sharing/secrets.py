@@ -7,7 +7,7 @@ from roost.model.errors import Invalid, NotFound
 from roost.model.events import WorkloadSpec
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
-from roost.schema.secrets import Resealed, SecretPage, SecretValue, SecretView
+from roost.schema.access.secrets import Resealed, SecretPage, SecretValue, SecretView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
 from roost.server.pki.secrets import KIND, check_key

@@ -8,7 +8,7 @@ from roost.model.records.access import ADMIN, EVERYWHERE, Token, check_projects,
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.spec.names import check_name
 from roost.model.spec.units import duration_ms
-from roost.schema.access import Creating, Duration, Rotating, TokenMade, TokenPage, TokenView
+from roost.schema.access.roles import Creating, Duration, Rotating, TokenMade, TokenPage, TokenView
 from roost.server.auth.principal import Principal
 from roost.server.auth.tokens import CachedToken, encode_token, make_secret
 from roost.server.operations.context import Call
