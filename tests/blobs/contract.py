@@ -70,6 +70,7 @@ class BlobsContract:
         assert await blobs.finish(UPLOAD) == Stored(DIGEST, len(WHOLE))
         assert await blobs.read(DIGEST, 0, 10_000) == WHOLE
         assert await blobs.size(DIGEST) == len(WHOLE)
+        assert await blobs.sizes([digest_of(b"other"), DIGEST]) == [None, len(WHOLE)]
         assert await blobs.missing([DIGEST]) == []
         assert await digests(blobs) == [DIGEST]
 

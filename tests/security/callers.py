@@ -28,6 +28,10 @@ class Caller:
         """Ask."""
         return await self.made.client.request(method, path, json=body, headers=self.headers)
 
+    async def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask with a body or a query of any kind."""
+        return await self.made.client.request(method, path, headers=self.headers, **more)
+
     async def get(self, path: str, expect: int = 200, **query: Any) -> Any:
         """What is at a path."""
         answer = await self.made.client.get(path, params=query, headers=self.headers)

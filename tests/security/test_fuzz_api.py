@@ -28,7 +28,8 @@ CALL_S_MAX = 2 * ANSWER_S  # the server answers earlier, if only that it is too 
 ASKED_BY_ALL = 2  # of these; an admin, who gets furthest, asks all
 ENDLESS = ["changes", "follow_log", "follow_events"]  # streams; their questions are tested beside what they tell
 KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0, "pool": "default", "reservation": "kept",
-         "token": "robot", "subject": "ann@example.com", "serial": 1}  # fmt: skip
+         "token": "robot", "subject": "ann@example.com", "serial": 1,
+         "digest": f"sha256:{0:064x}"}  # fmt: skip
 # What fits may still be a conflict; and who may come in is tested beside this (the token is not one of the case).
 CHECKS_LEFT_OUT = [positive_data_acceptance, ignored_auth]
 

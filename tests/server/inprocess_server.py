@@ -24,6 +24,7 @@ from roost.server.engine.executor import Executor
 from roost.server.engine.machine import Role
 from roost.server.engine.questions import Questions
 from roost.server.feed.change_log import Watch
+from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
@@ -132,7 +133,7 @@ class InprocessServer:
             self.engine, destinations=Destinations(["public", "127.0.0.0/8"])
         )  # reported of all, silent until it is run
         self.hooks.seal = Seal(KEY)
-        self.blobs = memory_blobs()
+        self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
         self.context = Context(
             self.engine,
             self.watch,
@@ -145,7 +146,7 @@ class InprocessServer:
             Questions(self.engine),
             Questions(self.engine),
             self.hooks,
-            self.blobs,
+            self.files,
             history,
         )
         self.dispatcher = Dispatcher(self.context)

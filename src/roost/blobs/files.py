@@ -52,6 +52,10 @@ class FileBlobs:
         check_digests(digests)
         return await self._in_thread(self._missing, digests)
 
+    async def sizes(self, digests: Sequence[str]) -> list[int | None] | BlobsUnavailable:
+        check_digests(digests)
+        return await self._in_thread(self._sizes, digests)
+
     async def size(self, digest: str) -> int | BlobsUnavailable | None:
         check_digest(digest)
         return await self._in_thread(self._size, digest)
@@ -111,6 +115,10 @@ class FileBlobs:
     @answering
     def _missing(self, digests: Sequence[str]) -> list[str]:
         return [digest for digest in digests if self._stat(digest) is None]
+
+    @answering
+    def _sizes(self, digests: Sequence[str]) -> list[int | None]:
+        return [None if (found := self._stat(digest)) is None else found.st_size for digest in digests]
 
     @answering
     def _size(self, digest: str) -> int | None:

@@ -60,12 +60,16 @@ class GarbageCollector:
         Returns those that are going: wait until they are deleted, then ask the store which are missing.
         """
         self._expire(now_ms)
-        if sum(len(hold.digests) for hold in self._holds.values()) + len(digests) > HOLDS_MAX:
+        if self.held_count + len(digests) > HOLDS_MAX:
             return None
         hold = self._holds.setdefault(owner, _Hold())
         hold.digests.update(digests)
         hold.until_ms = now_ms + self._hold_ms
         return self.going.intersection(digests)
+
+    @property
+    def held_count(self) -> int:
+        return sum(len(hold.digests) for hold in self._holds.values())
 
     def is_held(self, owner: str, digests: Iterable[str], now_ms: int) -> bool:
         """Whether a record may be committed that names these: since they were held, none can have gone."""

@@ -36,6 +36,10 @@ class MemoryBlobs:
         check_digests(digests)
         return [digest for digest in digests if digest not in self._blobs]
 
+    async def sizes(self, digests: Sequence[str]) -> list[int | None]:
+        check_digests(digests)
+        return [len(self._blobs[digest][0]) if digest in self._blobs else None for digest in digests]
+
     async def size(self, digest: str) -> int | None:
         check_digest(digest)
         return len(self._blobs[digest][0]) if digest in self._blobs else None

@@ -110,6 +110,11 @@ class S3Blobs:
         return [digest for digest, size in zip(digests, sizes, strict=True) if size is None]
 
     @_answering
+    async def sizes(self, digests: Sequence[str]) -> list[int | None]:
+        check_digests(digests)
+        return await _each(self._size, digests)
+
+    @_answering
     async def size(self, digest: str) -> int | None:
         check_digest(digest)
         return await self._size(digest)

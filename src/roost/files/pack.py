@@ -9,7 +9,7 @@ import zstandard
 
 from roost.files.below import FILE, Below
 from roost.files.manifest import SMALL_BYTES, FileEntry, Manifest
-from roost.model.errors import Invalid
+from roost.model.errors import Invalid, TooMuch
 from roost.ports.blobs import SHA256, digest_of
 
 LEVEL = 1  # level 3 takes a third more CPU and saves a tenth
@@ -46,6 +46,54 @@ def pack(root: Path, files: Iterable[FileEntry]) -> Iterator[bytes]:
     yield b"".join(pending)
 
 
+def pack_contents(contents: Iterable[tuple[str, bytes]]) -> bytes:
+    """A whole pack of contents that are in memory."""
+    compressor = zstandard.ZstdCompressor(level=LEVEL).compressobj()
+    pieces: list[bytes] = []
+    for digest, data in contents:
+        header = bytes.fromhex(digest.removeprefix(SHA256)) + len(data).to_bytes(LENGTH_BYTES, "big")
+        pieces.append(compressor.compress(header + data))
+    pieces.append(compressor.flush())
+    return b"".join(pieces)
+
+
+def unpack_contents(data: bytes, bytes_max: int, count_max: int) -> list[tuple[str, bytes]]:
+    """The contents of a whole pack, which are not verified. Raises Invalid or TooMuch."""
+    left = bytes_max + HEADER_BYTES * count_max
+    stream = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX).decompressobj()
+    plain = bytearray()
+    for start in range(0, len(data), SLICE_BYTES):
+        plain += _plain(stream, data[start : start + SLICE_BYTES])
+        if len(plain) > left:
+            raise TooMuch(f"a pack has at most {bytes_max:,} bytes of contents, and {count_max:,} files")
+    if not stream.eof:
+        raise Invalid("pack", "the stream of zstd ended early")
+    contents: list[tuple[str, bytes]] = []
+    at = 0
+    while at < len(plain):
+        size = int.from_bytes(plain[at + 32 : at + HEADER_BYTES], "big")
+        digest, end = SHA256 + plain[at : at + 32].hex(), at + HEADER_BYTES + size
+        if end > len(plain):
+            raise Invalid("pack", f"ended in the middle of file {len(contents)}")
+        contents.append((digest, bytes(memoryview(plain)[at + HEADER_BYTES : end])))
+        at = end
+    if len(contents) > count_max:
+        raise TooMuch(f"a pack has at most {count_max:,} files, not {len(contents):,}")
+    return contents
+
+
+def _plain(stream: "zstandard.ZstdDecompressionObj", data: bytes) -> bytes:
+    if stream.eof:
+        raise Invalid("pack", "there are bytes after its end")
+    try:
+        plain = stream.decompress(data)
+    except zstandard.ZstdError as error:
+        raise Invalid("pack", f"is not a stream of zstd: {error}") from None
+    if stream.unused_data:
+        raise Invalid("pack", "there are bytes after its end")
+    return plain
+
+
 def read_small(below: Below, file: FileEntry) -> bytes:
     """The bytes of a file, which are those of its entry."""
     descriptor = below.open(file.path, FILE)
@@ -74,14 +122,9 @@ class PackReader:
     def feed(self, data: bytes) -> Iterator[tuple[str, bytes]]:
         """Iterate to the end before the next piece."""
         for start in range(0, len(data), SLICE_BYTES):
-            if self._stream.eof:
-                raise Invalid("pack", "there are bytes after its end")
-            try:
-                plain = self._stream.decompress(data[start : start + SLICE_BYTES])
-            except zstandard.ZstdError as error:
-                raise Invalid("pack", f"is not a stream of zstd: {error}") from None
+            plain = _plain(self._stream, data[start : start + SLICE_BYTES])
             self._left -= len(plain)
-            if self._left < 0 or self._stream.unused_data:
+            if self._left < 0:
                 raise Invalid("pack", "has more bytes than the files that were asked for")
             self._buffer += plain
             yield from self._whole_files()

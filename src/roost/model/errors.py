@@ -9,6 +9,7 @@ RoostError            code, message, the path of a field, and the facts as param
 ├── Forbidden    403  known, but not allowed to do this
 ├── TooMuch      413  larger or more than a limit allows
 ├── WrongType    415  sent as something Roost does not read
+├── OutOfRange   416  bytes after the end
 ├── TooOften     429  wrong too many times; wait
 └── NoService    503  no server can decide now
 """
@@ -86,6 +87,11 @@ class TooMuch(RoostError):
 class WrongType(RoostError):
     status = 415
     code = "unsupported_type"
+
+
+class OutOfRange(RoostError):
+    status = 416
+    code = "out_of_range"
 
 
 class TooOften(RoostError):

@@ -90,6 +90,9 @@ class Blobs(Protocol):
     async def missing(self, digests: Sequence[str]) -> list[str] | BlobsUnavailable:
         """Those that are not there, in their order."""
 
+    async def sizes(self, digests: Sequence[str]) -> list[int | None] | BlobsUnavailable:
+        """The size of each, in their order. None: there is no such blob."""
+
     async def size(self, digest: str) -> int | BlobsUnavailable | None:
         """None: there is no such blob."""
 

@@ -31,6 +31,7 @@ from roost.server.engine.fork_server import ForkServer
 from roost.server.engine.questions import Questions
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
+from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
@@ -209,9 +210,10 @@ def _assemble(
     metrics = Metrics(engine, perform)
     destinations = Destinations(config.webhook_allow)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
+    files = Files(open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        Questions(engine, forks.start), hooks, open_blobs(config.blobs, config.data), history, peers,
+        Questions(engine, forks.start), hooks, files, history, peers,
         controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:

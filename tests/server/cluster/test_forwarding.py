@@ -11,10 +11,12 @@ import pytest
 
 from roost.core.state.records import Settings
 from roost.core.state.state import State
-from roost.model.errors import NoService
+from roost.model.errors import Invalid, NoService, OutOfRange
 from roost.model.records.instance import Instance
 from roost.model.records.result import Result
+from roost.ports.blobs import digest_of
 from roost.ports.store import News, Snapshot
+from roost.schema.files import Digests, UploadView
 from roost.schema.work import ResultBody
 from roost.server.auth.principal import ALL, Principal, Redactor
 from roost.server.cluster import forwarding
@@ -25,6 +27,7 @@ from roost.server.engine.engine import Clock, Engine
 from roost.server.feed.change_log import FeedUpdate, Watch
 from roost.server.operations.work.documents import Documents
 from roost.server.operations.work.events import changes
+from roost.server.operations.work.files import RawBody, put_blob, read_blob, read_contents
 from roost.server.operations.work.instances import post_result, without_data
 from roost.server.operations.work.workloads import submit
 from roost.server.views.work import instance_view
@@ -173,6 +176,29 @@ async def test_a_standby_that_stays_behind_sends_readers_to_another_server(monke
         await leader.submit("job")
         with pytest.raises(NoService, match="this server is behind"):
             await standby.changes(leader.watch.mark(leader.watch.revision))
+
+
+async def test_files_are_sent_and_read_through_a_standby() -> None:
+    store = MemoryStore()
+    async with inprocess_server(store) as leader:
+        standby = Standby(store, leader, cast(Snapshot, await store.load()))
+        data = bytes(range(256)) * (5 << 12)  # more than a piece of an answer
+        root, digest = Principal("root", "", ALL), digest_of(data)
+
+        async def perform(operation: Any, *args: Any, **query: Any) -> Any:
+            return await standby.forwarder.perform(root, operation, args, query)
+
+        half = len(data) // 2
+        for offset, piece, stored in ((0, data[:half], False), (half, data[half:], True)):
+            sent = await perform(put_blob, "default", digest, RawBody(piece), len(data), offset)
+            assert sent == UploadView(offset + len(piece), stored)
+        pieces = [piece.data async for piece in await perform(read_blob, "default", digest, offset=10)]
+        assert b"".join(pieces) == data[10:]
+        assert digest_of(await perform(read_contents, "default", Digests([digest]))) and len(pieces) > 1
+        with pytest.raises(OutOfRange):
+            await perform(read_blob, "default", digest, offset=len(data) + 1)
+        with pytest.raises(Invalid, match="sha256"):
+            await perform(put_blob, "default", "x", RawBody(b""), 1)
 
 
 def test_a_posted_result_and_its_answer_go_through_another_server() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from roost.blobs.factory import BlobRoot
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.events import Event, PutRecords
@@ -18,6 +17,7 @@ from roost.server.engine.engine import Engine
 from roost.server.engine.plan_tokens import Plans
 from roost.server.engine.questions import Questions
 from roost.server.feed.change_log import Watch
+from roost.server.files.store import Files
 from roost.server.history.as_of import Moment
 from roost.server.history.search import Period, Projects
 from roost.server.history.service import History, needed
@@ -43,7 +43,7 @@ class Context(NamedTuple):
     questions: Questions
     reading: Questions  # of large documents
     hooks: Hooks
-    blobs: BlobRoot
+    files: Files
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
     controller: str = ""  # where controllers connect, HOST:PORT

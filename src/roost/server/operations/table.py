@@ -12,6 +12,7 @@ from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
 from roost.server.operations.work import (
     events,
+    files,
     history,
     instances,
     logs,
@@ -70,6 +71,14 @@ RULES: dict[Callable[..., Any], Rule] = {
     logs.follow_log: Rule(
         VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log/follow"
     ),
+    # files
+    files.find_missing_files: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/missing"),
+    files.put_blob: Rule(SUBMITTER, Scope.PROJECT, LEADER, "PUT /v1/projects/{project}/blobs/{digest}"),
+    files.put_pack: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/pack"),
+    files.create_files: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files", 201),
+    files.get_files: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/files/{digest}"),
+    files.read_blob: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/blobs/{digest}"),
+    files.read_contents: Rule(VIEWER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/contents"),
     events.changes: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/changes"),
     # the past
     history.history: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/history"),

@@ -8,13 +8,14 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from litestar import Response
+from litestar import MediaType, Response
 from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
 from roost.model.errors import Invalid, Refused, RoostError
 from roost.model.states import LogStream
+from roost.ports.blobs import BLOB_BYTES_MAX
 from roost.schema.work import SubmittedView
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.auth.shares import Shares
@@ -24,16 +25,20 @@ from roost.server.http.api.context import ApiRequest, dispatcher_of, principal_o
 from roost.server.operations.context import AsOf
 from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
-from roost.server.operations.work import events, instances, logs, workloads
+from roost.server.operations.work import events, files, instances, logs, workloads
 from roost.server.operations.work.events import ID_MAX, EventBatch
+from roost.server.operations.work.files import BlobPiece
 from roost.server.operations.work.logs import LogEvent, LogSlice
 
 STREAMS_MAX = 2_048  # half of all connections
+TRANSFERS_MAX = 64  # bodies of up to 8 MiB that are in memory, and blobs that are being read
 EVENT_STREAM = "text/event-stream"
 EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+ZSTD = "application/zstd"
 JSON, BYTES, PROMETHEUS = "application/json", "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 RESET = "changes before this revision are no longer available; list again and resume from the new revision"
+RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.IGNORECASE)
 LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?:\.([0-9]{1,18}))?")  # ATTEMPT.OFFSET[.STDERR_OFFSET]
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
 MISSING = "Roost-Log-Missing"
@@ -41,7 +46,7 @@ RESULT_ATTEMPT = "Roost-Result-Attempt"
 
 
 class Answering(NamedTuple):
-    """How an operation is answered. `resume`: what the id of the last event changes in the arguments."""
+    """How an operation is answered. `resume`: what a header changes in the arguments."""
 
     respond: Callable[[ApiRequest, Any], Any]
     returns: Any
@@ -49,6 +54,7 @@ class Answering(NamedTuple):
     headers: Sequence[ResponseHeader] = ()
     responses: dict[int, ResponseSpec] = {}
     resume: Callable[[str | None, dict[str, Any]], None] | None = None
+    header: str = "Last-Event-ID"
 
 
 def _as_of(_: ApiRequest, answer: AsOf[Any]) -> Response[Any]:
@@ -138,6 +144,54 @@ def _resume_changes(last: str | None, arguments: dict[str, Any]) -> None:
     arguments["since"] = last or arguments["since"]
 
 
+def _resume_blob(asked: str | None, arguments: dict[str, Any]) -> None:
+    """One range of bytes. Others are ignored, as HTTP allows: the whole blob is the answer."""
+    found = RANGE.fullmatch((asked or "").strip())
+    if found is None:
+        return
+    first, last, suffix = found.groups()
+    if suffix is not None:
+        arguments.update(
+            offset=-min(int(suffix), BLOB_BYTES_MAX) if int(suffix) else BLOB_BYTES_MAX, length=BLOB_BYTES_MAX
+        )
+    elif not last or int(last) >= int(first):
+        length = int(last) - int(first) + 1 if last else BLOB_BYTES_MAX
+        arguments.update(offset=min(int(first), BLOB_BYTES_MAX), length=min(length, BLOB_BYTES_MAX))
+
+
+def _blob(media_type: str) -> Callable[[ApiRequest, AsyncGenerator[BlobPiece, None]], Any]:
+    async def respond(request: ApiRequest, source: AsyncGenerator[BlobPiece, None]) -> Stream:
+        shares: Shares = request.app.state["transfers"]
+        shares.take(principal_of(request))  # refused here, before the answer has begun
+        shares.give_back(principal_of(request).name)
+        first = await anext(source)
+        headers = {
+            "content-length": str(first.end - first.offset),
+            "accept-ranges": "bytes",
+            "etag": f'"{request.path_params["digest"]}"',
+            "cache-control": "private, immutable, max-age=31536000",
+        }
+        is_part = RANGE.fullmatch(request.headers.get("range", "").strip()) and first.end - first.offset < first.size
+        if is_part:
+            headers["content-range"] = f"bytes {first.offset}-{first.end - 1}/{first.size}"
+        pieces = _blob_pieces(shares, principal_of(request), first, source)
+        return Stream(pieces, status_code=206 if is_part else 200, media_type=media_type, headers=headers)
+
+    return respond
+
+
+async def _blob_pieces(
+    shares: Shares, principal: Principal, first: BlobPiece, source: AsyncGenerator[BlobPiece, None]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(source):
+        with shares.one(principal):
+            yield first.data
+            async for piece in source:
+                if not principal.still():
+                    raise Refused("your token expired or your roles changed")
+                yield piece.data
+
+
 def stream(request: ApiRequest, source: AsyncGenerator[bytes, None]) -> Stream:
     principal, watch = principal_of(request), dispatcher_of(request).context.watch
     shares: Shares = request.app.state["streams"]
@@ -195,6 +249,16 @@ ANSWERS: dict[Callable[..., Any], Answering] = {
         JSON,
         (_header(RESULT_ATTEMPT, "The attempt that wrote it."),),
     ),
+    files.get_files: Answering(_blob(JSON), Stream, JSON),
+    files.read_blob: Answering(
+        _blob(BYTES),
+        Stream,
+        BYTES,
+        responses={206: ResponseSpec(bytes, generate_examples=False, media_type=MediaType.TEXT)},
+        resume=_resume_blob,
+        header="Range",
+    ),
+    files.read_contents: Answering(lambda _, data: Response(data, media_type=ZSTD), Response[bytes], ZSTD),
     logs.read_log: Answering(
         _log_slice,
         Response[bytes],

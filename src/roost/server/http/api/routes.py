@@ -6,7 +6,7 @@ A parameter of an operation is part of its path, or its body (a struct), or else
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, isawaitable, signature
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
@@ -25,8 +25,8 @@ from roost.model.spec.document import Document
 from roost.model.spec.reading import is_struct
 from roost.schema.pipelines.runs import PipelineStart
 from roost.server.auth.shares import Shares
-from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, STREAMS_MAX, Answering
-from roost.server.http.api.bodies import read_documents, read_fields, taking
+from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, STREAMS_MAX, TRANSFERS_MAX, Answering
+from roost.server.http.api.bodies import read_documents, read_fields, read_raw, taking, taking_raw
 from roost.server.http.api.context import ApiRequest, dispatcher_of, permit_request, principal_of
 from roost.server.http.api.errors import SPELT, answer_error, refusals
 from roost.server.http.api.probes import PROBES, drain
@@ -37,6 +37,7 @@ from roost.server.operations.fleet import nodes
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.table import RULES
 from roost.server.operations.work.documents import BATCH_MAX, Documents
+from roost.server.operations.work.files import RawBody
 from roost.server.operations.work.pipelines import start_pipeline
 from roost.server.operations.work.workloads import submit
 
@@ -47,7 +48,13 @@ def make_api(dispatcher: Dispatcher) -> Litestar:
     """The API of a server. Callers are authenticated before (auth); their permissions are checked here."""
     return Litestar(
         HANDLERS,
-        state=State({"dispatcher": dispatcher, "streams": Shares(STREAMS_MAX, "streams")}),
+        state=State(
+            {
+                "dispatcher": dispatcher,
+                "streams": Shares(STREAMS_MAX, "streams"),
+                "transfers": Shares(TRANSFERS_MAX, "transfers of files"),
+            }
+        ),
         guards=[permit_request],
         before_request=refuse_unknown_questions,
         exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
@@ -66,11 +73,14 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     body = next((name for name in names if name not in in_path and is_struct(hints[name])), "")
     answering = _answering(operation, hints["return"])
     fields: Any = hints.get(body)
+    is_raw = fields is RawBody
     is_required = method == "PUT" or fields is Documents
     required = is_required or bool(body) and any(field.required for field in msgspec.structs.fields(fields))
 
     async def handle(request: ApiRequest, **given: Any) -> Any:
-        if fields is Documents:
+        if is_raw:
+            pass  # it was read before
+        elif fields is Documents:
             given[body] = await read_documents(request)
         elif fields is JoinRequest:
             with dispatcher_of(request).context.joining.reading(principal_of(request).where):
@@ -81,17 +91,26 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
             answering.resume(given.pop("last"), given)
         arguments = [given[name] for name in names]
         answer = await dispatcher_of(request).perform(principal_of(request), operation, *arguments)
-        return answering.respond(request, answer)
+        made = answering.respond(request, answer)
+        return await made if isawaitable(made) else made
+
+    async def handle_raw(request: ApiRequest, **given: Any) -> Any:
+        """A large body counts for as long as it is in memory."""
+        with request.app.state["transfers"].one(principal_of(request)):
+            given[body] = await read_raw(request)
+            return await handle(request, **given)
 
     parameters = [_parameter(operation, name, hints[name], name in in_path) for name in names if name != body]
     if answering.resume is not None:
-        last = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
+        last = Annotated[str | None, HeaderParameter(name=answering.header)]
         parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
     takes: Any = taking(fields, required=required) if body and fields is not Documents else None
     if fields is Documents:
         takes = taking(PipelineStart) if operation is start_pipeline else _documents(is_one=operation is submit)
+    elif is_raw:
+        takes = taking_raw()
     parameters.insert(0, Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest))
-    described: Any = handle
+    described: Any = handle_raw if is_raw else handle
     described.__name__, described.__doc__ = operation.__name__, operation.__doc__
     described.__signature__ = Signature(parameters, return_annotation=answering.returns)
     described.__annotations__ = {item.name: item.annotation for item in parameters} | {"return": answering.returns}
@@ -105,7 +124,7 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         media_type=answering.media_type,
         security=[{}] if rule.scope is Scope.OPEN else None,
         **({"operation_class": takes} if body else {}),
-    )(handle)
+    )(described)
 
 
 def _documents(*, is_one: bool) -> Any:

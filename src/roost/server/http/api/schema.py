@@ -18,6 +18,7 @@ from roost.schema.nodes import DrainPlanView
 from roost.schema.pipelines.runs import PipelineStart
 from roost.server.operations.context import AsOf
 from roost.server.operations.work.documents import Documents
+from roost.server.operations.work.files import RawBody
 from roost.server.operations.work.logs import LogSlice
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}
@@ -90,7 +91,7 @@ class _Described(JsonRenderPlugin):
 def _structs(operation: Callable[..., Any]) -> Iterator[type[msgspec.Struct]]:
     for hint in get_type_hints(operation).values():
         view = get_args(hint)[0] if get_origin(hint) is AsOf else hint
-        if is_struct(view) and view not in (Documents, LogSlice):
+        if is_struct(view) and view not in (Documents, LogSlice, RawBody):
             yield view
 
 
