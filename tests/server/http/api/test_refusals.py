@@ -228,7 +228,7 @@ async def test_a_large_document_within_bounds_is_taken(made: InprocessServer) ->
         ("GET", "/v1/workloads/a/b/c", 404, "not_found"),
         ("GET", "/schema/other.html", 404, "not_found"),
         ("PUT", "/v1/workloads", 405, "method_not_allowed"),
-        ("DELETE", "/v1/workloads/default/x", 405, "method_not_allowed"),
+        ("PATCH", "/v1/workloads/default/x", 405, "method_not_allowed"),
         ("GET", "/v1/workloads/default/%00", 404, "not_found"),
         ("GET", "/v1/workloads/default/%ff%fe", 404, "not_found"),
         ("GET", "/v1/workloads/default/" + "x" * 10_000, 404, "not_found"),
