@@ -15,7 +15,7 @@ from roost.model.protocol import Hello, Report, Run
 from roost.model.records.enrolment import Bundle
 from roost.model.records.node import Facts
 from roost.model.spec.document import encode_document, read_document
-from roost.server.agents.log_machine import ENOUGH
+from roost.server.logs.machine import ENOUGH
 from roost.wire import agent_pb2 as pb
 from tests.certified import another_authority, authority, channel_to, new_bundle
 from tests.server.gateway_server import (

@@ -21,8 +21,8 @@ from roost.model.spec.submission import spec_of_document
 from roost.ports.logs import Logs
 from roost.ports.store import Store
 from roost.server.agents.gateway import SERVICE, Gateway
-from roost.server.agents.log_store import LogHub
 from roost.server.engine.engine import Clock, Engine
+from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
 from roost.server.pki.secrets import Secrets

@@ -17,7 +17,6 @@ from roost.model.events import NodeConnected, NodeDisconnected, ReportsReceived
 from roost.model.protocol import Drop, Hello, Report, Run, Stop
 from roost.model.records.node import Facts
 from roost.ports.store import Store
-from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth, AuthMiddleware
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
@@ -28,6 +27,7 @@ from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
+from roost.server.logs.hub import LogHub
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
 from roost.server.operations.dispatch import Dispatcher

@@ -18,7 +18,6 @@ from roost.model.errors import Invalid
 from roost.ports.logs import Logs
 from roost.ports.store import SharedStore, Store, StoreError
 from roost.server.agents.gateway import Gateway
-from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth, AuthMiddleware
 from roost.server.auth.oidc import Issuer
 from roost.server.cluster.forwarding import Forwarder, answer
@@ -35,6 +34,7 @@ from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
+from roost.server.logs.hub import LogHub
 from roost.server.observability import logging
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context

@@ -14,12 +14,12 @@ from roost.model.errors import Invalid
 from roost.model.limits import DURATION_MS_MAX
 from roost.model.records.webhook import COMMANDS_MAX, Command, read_command
 from roost.model.spec.names import check_node_name, check_text
-from roost.server.agents.log_machine import LOG_BYTES_MAX
 from roost.server.auth.oidc import check_private_url
 from roost.server.auth.tokens import PREFIX
 from roost.server.cluster.election import LeaderTiming, check_timing
 from roost.server.engine.recording import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
 from roost.server.history.service import BYTES_MAX, BYTES_MIN, RETENTION_MS
+from roost.server.logs.machine import LOG_BYTES_MAX
 from roost.server.observability.logging import LEVELS, Form
 from roost.server.webhooks.destinations import PUBLIC, Destinations
 from roost.stores.factory import read_place

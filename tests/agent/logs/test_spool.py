@@ -18,7 +18,7 @@ from roost.agent.prepare import log_file
 from roost.blobs.log_memory import MemoryLogs
 from roost.drivers.fake import ScriptedAct
 from roost.keeper.run import KeeperRun
-from roost.server.agents.log_machine import ENOUGH
+from roost.server.logs.machine import ENOUGH
 from roost.stores.memory import Memory, MemoryStore
 from roost.wire import agent_pb2 as pb
 from tests.agent.agent_harness import PacedDriver, agent, until

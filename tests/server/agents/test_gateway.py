@@ -11,7 +11,7 @@ import pytest
 from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Stop, Usage
 from roost.model.reasons.nodes import NodeLeft
 from roost.model.records.node import Facts
-from roost.server.agents.log_machine import ENOUGH
+from roost.server.logs.machine import ENOUGH
 from roost.wire import agent_pb2 as pb
 from tests.certified import channel_to, node_bundle
 from tests.server.gateway_server import (

@@ -1,7 +1,7 @@
 """Logs of a separate stderr on their way in: whose they are, and their size."""
 
 from roost.server.agents.gateway import SERVICE
-from roost.server.agents.log_store import ENOUGH
+from roost.server.logs.hub import ENOUGH
 from roost.wire import agent_pb2 as pb
 from tests.server.gateway_server import ended, gateway_server, played, runs_of
 

@@ -10,12 +10,12 @@ from roost.core.state.records import Settings
 from roost.model.events import Cancel, PutRecords, Submit
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.webhook import Hook
-from roost.server.agents.log_store import LogHub
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.leadership import Leadership
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
 from roost.server.feed.change_log import Watch
+from roost.server.logs.hub import LogHub
 from roost.server.pki.secrets import encode
 from roost.server.webhooks.channel import RetryTiming
 from roost.server.webhooks.destinations import Destinations

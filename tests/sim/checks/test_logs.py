@@ -2,7 +2,7 @@
 
 import pytest
 
-from roost.server.agents.log_machine import LIVE, LogEnd, LogStatus
+from roost.server.logs.machine import LIVE, LogEnd, LogStatus
 from roost.sim.checks.logs import LogCheckers
 from roost.sim.world.world import Wrong
 

@@ -18,12 +18,12 @@ from roost.model.keys import host_and_port
 from roost.model.protocol import Beat, Hello
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed, refusing
 from roost.server.agents.log_ingest import Shipping
-from roost.server.agents.log_store import LogHub
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.agents.outbox import Outbox
 from roost.server.agents.validation import RUNS_MAX, check_beat, check_hello
 from roost.server.cluster.peers import ClusterMember
 from roost.server.engine.engine import Engine
+from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets

@@ -8,9 +8,9 @@ from roost.model.protocol import Hello, LogChunk
 from roost.ports.logs import LogsUnavailable
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed
 from roost.server.agents.ingest_machine import Admission, IngestMachine, owner_of
-from roost.server.agents.log_machine import ENOUGH
-from roost.server.agents.log_store import LogHub
 from roost.server.engine.engine import Engine
+from roost.server.logs.hub import LogHub
+from roost.server.logs.machine import ENOUGH
 from roost.server.observability import logging
 from roost.server.pki.certificates import NodeCredential
 from roost.wire import agent_pb2 as pb

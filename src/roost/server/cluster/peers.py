@@ -18,13 +18,13 @@ from roost.model.errors import NoService
 from roost.model.records.enrolment import server_name
 from roost.ports.logs import LogsUnavailable
 from roost.ports.store import SharedStore
-from roost.server.agents.log_machine import sources
-from roost.server.agents.log_store import LogHub
 from roost.server.agents.validation import LOG_NAME
 from roost.server.cluster.election import ServerIdentity
 from roost.server.cluster.leadership import Leadership
 from roost.server.config import ServerConfig
 from roost.server.engine.engine import Engine
+from roost.server.logs.hub import LogHub
+from roost.server.logs.machine import sources
 from roost.server.observability import logging
 from roost.server.pki.bootstrap import agents_addresses, api_urls, controller_address
 from roost.server.pki.tls import ServerTls

@@ -13,9 +13,9 @@ from roost.model.states import ABSENT, NodeStatus
 from roost.ports.store import Change
 from roost.schema.reason_text import render
 from roost.server.agents.gateway import Gateway
-from roost.server.agents.log_store import LogHub
 from roost.server.feed.change_log import Watch
 from roost.server.history.service import History
+from roost.server.logs.hub import LogHub
 from roost.server.observability import logging
 from roost.server.observability.census import Census
 from roost.server.webhooks.dispatcher import Hooks

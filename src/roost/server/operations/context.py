@@ -9,7 +9,6 @@ from roost.model.events import Event, PutRecords
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.model.records.workload import Workload
 from roost.model.spec.units import past_ms
-from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.cluster.peers import Peers
@@ -21,6 +20,7 @@ from roost.server.files.store import Files
 from roost.server.history.as_of import Moment
 from roost.server.history.search import Period, Projects
 from roost.server.history.service import History, needed
+from roost.server.logs.hub import LogHub
 from roost.server.observability.census import Census
 from roost.server.observability.metrics import Metrics
 from roost.server.pki.enrolment import Joining

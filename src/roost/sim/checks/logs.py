@@ -5,7 +5,7 @@ from functools import lru_cache
 from hashlib import shake_128
 
 from roost.ports.logs import Logs
-from roost.server.agents.log_machine import LogEnd, LogStatus
+from roost.server.logs.machine import LogEnd, LogStatus
 from roost.sim.world.world import Wrong
 
 LOG_BYTES_MAX = 1_500  # of one attempt: every byte is compared with the truth at every read

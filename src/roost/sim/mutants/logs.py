@@ -6,9 +6,9 @@ from typing import Any
 from roost.agent.logs.machine import Effect, Log, SpoolMachine, UnlinkFile
 from roost.blobs.log_memory import MemoryLogs
 from roost.model.protocol import LogChunk
-from roost.server.agents import log_machine
 from roost.server.agents.ingest_machine import Admission, IngestMachine
-from roost.server.agents.log_machine import LogMachine
+from roost.server.logs import machine as log_machine
+from roost.server.logs.machine import LogMachine
 from roost.sim.mutants.core import Rule, mutant, without
 
 

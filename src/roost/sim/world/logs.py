@@ -10,10 +10,10 @@ from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.state import State
 from roost.model.protocol import LogChunk
 from roost.ports.logs import LogsUnavailable
-from roost.server.agents import log_machine
 from roost.server.agents.ingest_machine import Admission
-from roost.server.agents.log_machine import ENOUGH, LogEnd
 from roost.server.agents.validation import LOG_NAME
+from roost.server.logs import machine as log_machine
+from roost.server.logs.machine import ENOUGH, LogEnd
 from roost.server.operations.work.logs import log_end
 from roost.sim.checks.logs import LOG_BYTES_MAX, LogCheckers
 from roost.sim.world.world import SideChance, World, Wrong

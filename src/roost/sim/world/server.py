@@ -14,11 +14,11 @@ from roost.model.events import Event
 from roost.model.protocol import Usage
 from roost.ports.store import ANYBODY, Change, Committed, Fenced, InDoubt, LeadTaken, News, Unavailable
 from roost.server.agents.ingest_machine import IngestMachine
-from roost.server.agents.log_machine import LogMachine
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Load
 from roost.server.engine import machine as engine
 from roost.server.engine.machine import EngineMachine
+from roost.server.logs.machine import LogMachine
 from roost.sim.checks.requests import EffectiveRequests
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.gateway import SimulatedGateway

@@ -21,7 +21,7 @@ from roost.model.spec.document import separates_stderr
 from roost.model.states import ALLOCATED, FINISHED, LogStream
 from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
-from roost.server.agents.log_machine import LogEnd
+from roost.server.logs.machine import LogEnd
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream
 from roost.server.views.outputs import outputs_summary

@@ -11,8 +11,8 @@ from roost.model.protocol import Report, Run
 from roost.model.records.instance import Instance
 from roost.model.records.transition import InstanceTransition
 from roost.model.states import InstanceState
-from roost.server.agents import log_store
-from roost.server.agents.log_machine import LogEnd
+from roost.server.logs import hub as log_hub
+from roost.server.logs.machine import LogEnd
 from roost.server.operations.work import logs as logs_operation
 from tests.server.inprocess_server import InprocessServer, Played, events, inprocess_server, over_http
 
@@ -195,7 +195,7 @@ async def test_a_read_right_after_the_end_waits_for_bytes_that_are_on_their_way(
 
 
 async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_hub, "LOOK_S", 0.01)
     async with inprocess_server() as made, over_http(made) as client:
         monkeypatch.setattr(made.logs.machine, "_stall_ms", 50)
         agent, run = await running(made)
@@ -331,7 +331,7 @@ async def test_the_end_comes_at_once_when_the_last_bytes_of_stderr_come_after_it
 
 
 async def test_missing_bytes_are_reported_for_each_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_hub, "LOOK_S", 0.01)
     async with inprocess_server() as made, over_http(made) as client:
         monkeypatch.setattr(made.logs.machine, "_stall_ms", 50)
         agent, run = await running(made, stderr="separate")

@@ -1,6 +1,6 @@
 """Logs: bytes from agents into blobs, and to followers. Nothing polls, and a slow reader costs no memory.
 
-log_machine.py decides what is kept and when a log is complete; here followers wait and are woken.
+machine.py decides what is kept and when a log is complete; here followers wait and are woken.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from weakref import WeakKeyDictionary
 
 from roost.ports.logs import Logs, LogsUnavailable
-from roost.server.agents.log_machine import (
+from roost.server.logs.machine import (
     ENOUGH,
     LIVE,
     LOG_BYTES_MAX,

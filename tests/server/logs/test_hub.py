@@ -10,9 +10,10 @@ from roost.blobs.log_files import FileLogs
 from roost.blobs.log_memory import MemoryLogs
 from roost.model.errors import NoService
 from roost.ports.logs import LogsUnavailable
-from roost.server.agents import log_machine, log_store
-from roost.server.agents.log_machine import ENOUGH, LIVE, LogEnd
-from roost.server.agents.log_store import LogHub
+from roost.server.logs import hub as log_hub
+from roost.server.logs import machine as log_machine
+from roost.server.logs.hub import LogHub
+from roost.server.logs.machine import ENOUGH, LIVE, LogEnd
 
 LOG = "web/build/7/0.1"
 LOST = LogEnd(over=True)  # with its node, which did not report a size
@@ -66,7 +67,7 @@ def test_an_announced_log_without_bytes_makes_no_blob() -> None:
 
 
 async def test_followers_get_what_is_there_and_then_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "LOOK_S", 60)
+    monkeypatch.setattr(log_hub, "LOOK_S", 60)
     hub, ends = hub_of(), [LIVE]
     hub.append(LOG, 0, b"one ")
     reader, late = Reader(hub, 0, lambda: ends[-1]), Reader(hub, 2, lambda: ends[-1])
@@ -101,7 +102,7 @@ async def test_an_attempt_that_printed_nothing_has_a_finished_log() -> None:
 
 
 async def test_followers_of_a_quiet_attempt_notice_that_it_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_hub, "LOOK_S", 0.01)
     hub, ends = hub_of(), [LIVE]
     reader = Reader(hub, end=lambda: ends[-1])
     hub.append(LOG, 0, b"last words")
@@ -121,7 +122,7 @@ def test_after_a_restart_agents_have_time_to_send_the_rest(tmp_path: Path) -> No
 
 
 async def test_bytes_that_a_node_never_sends_are_missing_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    monkeypatch.setattr(log_hub, "LOOK_S", 0.01)
     hub, end = hub_of(stall_ms=50), LogEnd(True, 100)
     hub.append(LOG, 0, b"abc")
     assert not hub.finished(LOG, end)
@@ -143,7 +144,7 @@ async def test_a_log_that_was_quiet_for_long_is_waited_for_when_its_attempt_ends
 
 
 async def test_a_slow_reader_reads_from_the_blob_at_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "READ_BYTES_MAX", 10)
+    monkeypatch.setattr(log_hub, "READ_BYTES_MAX", 10)
     hub = hub_of()
     pieces = hub.follow(LOG, 0, lambda: LogEnd(True, 54))
     hub.append(LOG, 0, b"0123456789" * 5)

@@ -1,6 +1,6 @@
 """Logs as a state machine: which bytes are kept, when a log is complete, and what a reader gets to know.
 
-No clock, and no I/O but the blobs: log_store.py wakes followers around it, the fault simulator drives it with blobs in
+No clock, and no I/O but the blobs: hub.py wakes followers around it, the fault simulator drives it with blobs in
 memory. All times are milliseconds of a monotonic clock.
 
 When is a log complete? The report of an attempt's end has the size of its log, and the size is part of the state. So a
