@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.blobs.contract", "tests.blobs.log_contract")
+pytest.register_assert_rewrite("tests.blobs.contract", "tests.blobs.log_contract", "tests.blobs.object_contract")

@@ -78,11 +78,11 @@ def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, An
         try:
             return await call(*args, **kwargs)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            return BlobsUnavailable(f"S3 refuses the credentials; check keys and bucket policy: {_line(error)}", True)
+            return BlobsUnavailable(f"S3 refuses the credentials; check keys and bucket policy: {line_of(error)}", True)
         except FileNotFoundError as error:
-            return BlobsUnavailable(f"S3 has no such bucket; create it, or correct its name: {_line(error)}", True)
+            return BlobsUnavailable(f"S3 has no such bucket; create it, or correct its name: {line_of(error)}", True)
         except (BaseError, OSError) as error:
-            return BlobsUnavailable(f"S3 fails; check its address, the bucket and its state: {_line(error)}")
+            return BlobsUnavailable(f"S3 fails; check its address, the bucket and its state: {line_of(error)}")
 
     return answer
 
@@ -93,7 +93,7 @@ class S3Blobs:
     def __init__(self, config: S3Config, spool: Path, like: "S3Blobs | None" = None) -> None:
         self._config = config
         self._spool = spool
-        self._store: S3Store = like._store if like else _open(config)
+        self._store: S3Store = like._store if like else open_bucket(config)
         self._threads: ThreadPoolExecutor = like._threads if like else ThreadPoolExecutor(THREADS, "s3")
         self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
         self._staging = Staging(spool, self._threads)
@@ -291,7 +291,7 @@ class S3Blobs:
         return f"{self._prefix}links/{staging_name(upload)}"
 
 
-def _open(config: S3Config) -> S3Store:
+def open_bucket(config: S3Config) -> S3Store:
     settings: S3Settings = {"region": config.region}
     if config.endpoint:
         settings["endpoint"] = config.endpoint
@@ -328,5 +328,5 @@ def _milliseconds(blob: "ObjectMeta") -> int:
     return int(blob["last_modified"].timestamp() * 1_000)
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:REASON_CHARACTERS_MAX]

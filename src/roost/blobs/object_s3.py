@@ -1,0 +1,67 @@
+"""Objects in S3 or what speaks its protocol."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+from roost.blobs.s3 import S3Config, line_of, open_bucket
+from roost.ports.logs import parts_of
+from roost.ports.objects import ObjectsUnavailable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _answering(call: Callable[P, T]) -> Callable[P, T | ObjectsUnavailable]:
+    """What S3 refuses after all retries is an answer."""
+
+    @functools.wraps(call)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> T | ObjectsUnavailable:
+        try:
+            return call(*args, **kwargs)
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            return ObjectsUnavailable(f"S3 refuses the credentials; check keys and bucket policy: {line_of(error)}")
+        except FileNotFoundError as error:
+            return ObjectsUnavailable(f"S3 has no such bucket; create it, or correct its name: {line_of(error)}")
+        except (BaseError, OSError) as error:
+            return ObjectsUnavailable(f"S3 fails; check its address, the bucket and its state: {line_of(error)}")
+
+    return answer
+
+
+class S3Objects:
+    """The Objects port on a bucket."""
+
+    def __init__(self, config: S3Config) -> None:
+        self._store = open_bucket(config)
+        self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
+
+    @_answering
+    def put(self, key: str, data: bytes) -> None:
+        obstore.put(self._store, self._key(key), data, use_multipart=False)
+
+    @_answering
+    def get(self, key: str) -> bytes | None:
+        try:
+            return bytes(obstore.get(self._store, self._key(key)).bytes())
+        except FileNotFoundError:
+            return None
+
+    @_answering
+    def list(self, folder: str) -> list[str]:
+        found = obstore.list(self._store, self._key(folder)).collect()  # S3 itself takes whole parts of the path
+        return sorted(item["path"].removeprefix(self._prefix) for item in found)
+
+    @_answering
+    def delete(self, key: str) -> None:
+        found = obstore.list(self._store, self._key(key)).collect()
+        try:
+            obstore.delete(self._store, [self._key(key), *(item["path"] for item in found)])
+        except FileNotFoundError:
+            pass
+
+    def _key(self, key: str) -> str:
+        return self._prefix + "/".join(parts_of(key))
