@@ -54,8 +54,8 @@ class LogsContract:
     def test_dropped_is_gone_and_may_begin_again(self, blobs: Logs) -> None:
         blobs.append(KEY, 0, b"old")
         blobs.append("web/unit-tests/1/1", 0, b"stays")
-        blobs.drop_below(FOLDER)
-        blobs.drop_below(FOLDER)
+        blobs.drop(FOLDER)
+        blobs.drop(FOLDER)
         assert blobs.size(KEY) is None
         assert blobs.append(KEY, 0, b"new") == 3
         assert blobs.read(KEY, 0, 100) == b"new"
@@ -80,19 +80,21 @@ class LogsContract:
         for key in keys:
             blobs.append(key, 0, key.encode())
         assert [blobs.read(key, 0, 100) for key in keys] == [key.encode() for key in keys]
-        blobs.drop_below("a/b")
-        assert [key for key in keys if blobs.size(key) is None] == ["a/b/c"]
+        blobs.drop("a/b")
+        assert [key for key in keys if blobs.size(key) is None] == ["a/b", "a/b/c"]
+        assert [log.key for log in blobs.found()] == sorted({*keys} - {"a/b", "a/b/c"})
 
-    def test_all_below_a_folder_go_and_nothing_beside_it(self, blobs: Logs) -> None:
-        keys = ["web/a", "web/a/1/0.1", "web/a/1/1.1", "web/a/10/0.1", "web/a/2/0.1", "web/a-1/1/0.1"]
+    def test_a_log_and_all_below_it_go_and_nothing_beside_it(self, blobs: Logs) -> None:
+        keys = ["web/a", "web/a/1", "web/a/1/0.1", "web/a/1/1.1", "web/a/10/0.1", "web/a/2/0.1", "web/a-1/1/0.1"]
         for key in keys:
             blobs.append(key, 0, b"x")
-        blobs.drop_below("web/a/1")
-        blobs.drop_below("web/a/1")
-        assert [key for key in keys if blobs.size(key) is None] == ["web/a/1/0.1", "web/a/1/1.1"]
+        blobs.drop("web/a/1")
+        blobs.drop("web/a/1")
+        assert [key for key in keys if blobs.size(key) is None] == ["web/a/1", "web/a/1/0.1", "web/a/1/1.1"]
         assert blobs.append("web/a/1/0.1", 0, b"again") == 5
-        blobs.drop_below("web/a")
-        assert [key for key in keys if blobs.size(key) is not None] == ["web/a", "web/a-1/1/0.1"]
+        blobs.drop("web/a")
+        assert [key for key in keys if blobs.size(key) is not None] == ["web/a-1/1/0.1"]
+        assert [(log.key, log.size) for log in blobs.found()] == [("web/a-1/1/0.1", 1)]
 
     @pytest.mark.parametrize(
         "key",
@@ -102,7 +104,7 @@ class LogsContract:
     def test_a_key_that_leads_elsewhere_is_refused(self, blobs: Logs, key: str) -> None:
         for ask in (
             blobs.size,
-            blobs.drop_below,
+            blobs.drop,
             lambda key: blobs.append(key, 0, b"x"),
             lambda key: blobs.read(key, 0, 1),
         ):
@@ -129,7 +131,7 @@ class LogsContract:
     def test_however_often_parts_are_sent_it_is_a_beginning_of_the_whole(
         self, blobs: Logs, whole: bytes, sends: list[tuple[int, int]]
     ) -> None:
-        blobs.drop_below(FOLDER)
+        blobs.drop(FOLDER)
         size = 0
         for offset, length in sends:
             chunk = whole[offset : offset + length]

@@ -42,16 +42,16 @@ def test_nothing_is_made_before_there_is_something_to_keep(tmp_path: Path, blobs
     blobs.size(KEY)
     blobs.read(KEY, 0, 10)
     blobs.append(KEY, 5, b"gap")
-    blobs.drop_below(FOLDER)
+    blobs.drop(FOLDER)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_folders_go_with_their_last_blob(tmp_path: Path, blobs: FileLogs) -> None:
     blobs.append("a/b/c/1", 0, b"x")
     blobs.append("a/d", 0, b"x")
-    blobs.drop_below("a/b/c")
+    blobs.drop("a/b/c")
     assert sorted(path.name for path in (tmp_path / "logs").rglob("*")) == ["a", "d+log"]
-    blobs.drop_below("a")
+    blobs.drop("a")
     assert list((tmp_path / "logs").iterdir()) == []
 
 
@@ -64,7 +64,7 @@ def test_few_files_are_open_however_many_blobs_there_are(tmp_path: Path, blobs: 
             assert blobs.read(key, chunk * 4, 4) == b"abcd"
             assert len(open_files_below(tmp_path)) <= 3
     assert [blobs.size(key) for key in keys] == [12] * len(keys)
-    blobs.drop_below("web/19/0")
+    blobs.drop("web/19/0")
     assert len(open_files_below(tmp_path)) == 2
     blobs.close()
     assert open_files_below(tmp_path) == []
@@ -105,7 +105,7 @@ def test_a_link_in_the_place_of_a_blob_is_not_followed(tmp_path: Path, blobs: Fi
 
 def test_what_cannot_be_removed_is_an_answer(tmp_path: Path, blobs: FileLogs) -> None:
     (tmp_path / "logs").write_text("a file in the place of the root")
-    assert isinstance(blobs.drop_below("a"), LogsUnavailable)
+    assert isinstance(blobs.drop("a"), LogsUnavailable)
     assert isinstance(blobs.append("a/b", 0, b"x"), LogsUnavailable)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from roost.blobs.log_memory import MemoryLogs
+from roost.blobs.object_memory import MemoryObjects
 from roost.core.state.outcome import IgnoredReport, Orders, Step
 from roost.core.state.records import Settings
 from roost.core.state.state import State
@@ -22,6 +23,7 @@ from roost.ports.logs import Logs
 from roost.ports.store import Store
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.engine.engine import Clock, Engine
+from roost.server.logs.ends import end_to_seal
 from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
@@ -39,7 +41,7 @@ class GatewayServer:
 
     def __init__(self, store: Store, blobs: Logs, settings: Settings, strict: bool = False) -> None:
         self.engine = Engine(store, settings, self, Clock())
-        self.logs = LogHub(blobs, settle_ms=200, stall_ms=500)
+        self.logs = LogHub(blobs, MemoryObjects(), settle_ms=200, stall_ms=500)
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(bytes(32))
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
@@ -101,9 +103,11 @@ async def gateway_server(
     made.port = await made.gateway.start("127.0.0.1", port, made.certificates, server_credentials())
     async with asyncio.TaskGroup() as group:
         group.create_task(made.engine.run())
+        sealing = group.create_task(made.logs.run(lambda name: end_to_seal(made.engine.state, name)))
         try:
             yield made
         finally:
+            sealing.cancel()
             await made.gateway.stop(0.1)
             made.engine.stop()
 

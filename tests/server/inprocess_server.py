@@ -11,6 +11,7 @@ from litestar import Litestar
 
 from roost.blobs.factory import memory_blobs
 from roost.blobs.log_memory import MemoryLogs
+from roost.blobs.object_memory import MemoryObjects
 from roost.core.state.outcome import Orders
 from roost.core.state.records import Settings
 from roost.model.events import NodeConnected, NodeDisconnected, ReportsReceived
@@ -120,7 +121,7 @@ class InprocessServer:
     def __init__(self, store: Store, settings: Settings, watch: Watch, history: History | None = None) -> None:
         self.watch = watch
         self.history = history
-        self.logs = LogHub(MemoryLogs(), settle_ms=0, stall_ms=500)
+        self.logs = LogHub(MemoryLogs(), MemoryObjects(), settle_ms=0, stall_ms=500)
         self.perform = Executor(self.watch, self.logs, history)
         self.streams = Streams()
         self.perform.streams = self.streams

@@ -15,9 +15,11 @@ from weakref import WeakValueDictionary
 
 from roost.blobs.files import FileBlobs
 from roost.blobs.memory import MemoryBlobs
+from roost.blobs.object_files import FileObjects
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_name
 from roost.ports.blobs import BlobStore
+from roost.ports.objects import Objects
 
 S3 = "s3://"
 FORMS = "a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION"
@@ -83,6 +85,17 @@ def open_blobs(setting: str, data: Path) -> BlobRoot:
 
     s3 = S3Blobs(S3Config(place.bucket, place.prefix, place.endpoint, place.region), data / "uploads")
     return BlobRoot(s3.below, str(place), is_shared=True)
+
+
+def open_objects(setting: str, data: Path) -> Objects:
+    """The objects of a server, such as segments of logs, below the same root. Raises Invalid."""
+    place = read_place(setting) if setting else FilesPlace(data / "blobs")
+    if isinstance(place, FilesPlace):
+        return FileObjects(place.directory)
+    from roost.blobs.object_s3 import S3Objects
+    from roost.blobs.s3 import S3Config
+
+    return S3Objects(S3Config(place.bucket, place.prefix, place.endpoint, place.region))
 
 
 def memory_blobs() -> BlobRoot:

@@ -1,4 +1,4 @@
-"""Logs in files: one file per key below a root. Not synced chunk by chunk: a log may lose its end in a power cut."""
+"""Ends of logs in files: one file per key below a root. Not synced: a power cut may take the ends of files."""
 
 import contextlib
 import functools
@@ -7,12 +7,12 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from roost.ports.logs import LogsUnavailable, parts_of
+from roost.ports.logs import LocalLog, LogsUnavailable, parts_of
 
 # Open files are a budget of the process (often 1,024), and the agents' connections need most of it.
 OPEN_FILES_MAX = 128
@@ -96,22 +96,37 @@ class FileLogs:
             return file.size if file else None
 
     @_answering
-    def drop_below(self, folder: str) -> None:
-        path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(folder)))
+    def drop(self, key: str) -> None:
+        path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(key)))
         with self._lock:
-            for key in [key for key in self._files if key.startswith(f"{folder}/")]:
-                os.close(self._files.pop(key).descriptor)
+            for found in [found for found in self._files if found == key or found.startswith(f"{key}/")]:
+                os.close(self._files.pop(found).descriptor)
+            self._path(key).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 path.rename(self._root / f"{GONE}{time.monotonic_ns()}")
             self._drop_empty(path)
         for gone in self._root.glob(f"{GONE}*"):  # also what was left when we were killed in the middle
             shutil.rmtree(gone, ignore_errors=True)
 
+    @_answering
+    def found(self) -> list[LocalLog]:
+        return sorted(self._found(self._root, ""))
+
     def close(self) -> None:
         with self._lock:
             while self._files:
                 _, file = self._files.popitem()
                 os.close(file.descriptor)
+
+    def _found(self, path: Path, prefix: str) -> Iterator[LocalLog]:
+        with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
+            for entry in entries:
+                name = prefix + unquote(entry.name.removesuffix(ENDING))
+                status = entry.stat(follow_symlinks=False)
+                if entry.name.endswith(ENDING):
+                    yield LocalLog(name, status.st_size, status.st_mtime_ns // 1_000_000)
+                elif "+" not in entry.name and entry.is_dir(follow_symlinks=False):
+                    yield from self._found(path / entry.name, f"{name}/")
 
     def _drop_empty(self, path: Path) -> None:
         """Folders go with their last file; one that is not empty or not there ends the walk."""

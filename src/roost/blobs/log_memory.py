@@ -1,6 +1,6 @@
 """Logs in memory: they live as long as the process."""
 
-from roost.ports.logs import parts_of
+from roost.ports.logs import LocalLog, parts_of
 
 
 class MemoryLogs:
@@ -32,13 +32,12 @@ class MemoryLogs:
         return None if blob is None else len(blob)
 
     def drop(self, key: str) -> None:
-        """For the simulation, where a disk loses the end of a blob."""
-        self._blobs.pop(key, None)
+        parts_of(key)
+        for found in [found for found in list(self._blobs) if found == key or found.startswith(f"{key}/")]:
+            self._blobs.pop(found, None)
 
-    def drop_below(self, folder: str) -> None:
-        parts_of(folder)
-        for key in [key for key in list(self._blobs) if key.startswith(f"{folder}/")]:
-            self._blobs.pop(key, None)
+    def found(self) -> list[LocalLog]:
+        return [LocalLog(key, len(blob), 0) for key, blob in sorted(self._blobs.items())]
 
     def close(self) -> None:
         pass

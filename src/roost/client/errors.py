@@ -4,7 +4,7 @@ ClientError             a message, and what to do next
 ├── NotConfigured       no server is configured
 ├── Unreachable         nothing answers there, or it stopped answering
 ├── WaitTimedOut        what was waited for has not happened in time
-├── LogIncomplete       the end of a log was never sent by its node
+├── LogIncomplete       the end of a log is not where the server can reach it
 └── ApiError            the server refused: status, code, message, path, params, hint
 """
 
@@ -36,11 +36,13 @@ class WaitTimedOut(ClientError, TimeoutError):
 
 
 class LogIncomplete(ClientError):
-    """All bytes that the servers have were read, and the node reported more; `missing` of them never came."""
+    """All bytes that the server can reach were read, and the node reported more; `missing` of them are elsewhere."""
 
-    def __init__(self, missing: int) -> None:
-        hint = "they are on the node that ran it, if they still exist; the log is complete once that node is back"
-        super().__init__(f"the last {missing} bytes of the log are missing: the node has not sent them", hint)
+    def __init__(self, missing: int, message: str = "") -> None:
+        hint = "the log is complete once the node or the server that has them is back"
+        super().__init__(
+            message or f"the last {missing} bytes of the log are missing: the node has not sent them", hint
+        )
         self.missing = missing
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from roost.client.errors import LogIncomplete
+from roost.client.errors import ApiError, LogIncomplete
 from roost.client.namespace import DETAILS, Namespace, path_of
 from roost.client.stream import LogFollower
 from roost.client.transport import Query
@@ -166,7 +166,12 @@ class LogCalls(Namespace):
         """The same piece by piece, for logs that do not fit into memory. Raises LogIncomplete at the end."""
         path = _path(project, name, f"/instances/{index}/log")
         while True:
-            answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset, "stream": stream})
+            try:
+                answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset, "stream": stream})
+            except ApiError as error:
+                if error.code != "log_unavailable" or "missing" not in error.params:
+                    raise
+                raise LogIncomplete(error.params["missing"], error.message) from None
             if answer.body:
                 yield answer.body
             # A read belongs to one attempt, also when the next one begins meanwhile.

@@ -36,6 +36,8 @@ from roost.model.records.workload import DEFAULT_RESTART, Workload
 from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
 
+LEADERS_MAX = 8  # remembered names; two or three servers share a store
+
 
 def load(snapshot: Snapshot, now: int, settings: Settings | None = None, *, unclean: bool = False) -> State:
     state = mirror(snapshot, settings)
@@ -120,6 +122,7 @@ def take_over(state: State, now: int, *, unclean: bool = False) -> None:
     if state.meta.release != __version__:
         state.meta.release = __version__
         state.touch_meta()
+    _remember_leader(state)
     _remember_lease(state, now)
     if state.meta.typical:
         expect(state)
@@ -135,6 +138,14 @@ def take_over(state: State, now: int, *, unclean: bool = False) -> None:
         _await_instance(state, instance)
     for workload in sorted(state.workloads.values(), key=lambda workload: (workload.finished_ms, workload.serial)):
         _await_workload(state, workload)
+
+
+def _remember_leader(state: State) -> None:
+    """Servers that led before may have what is on no other disk: the ends of logs."""
+    server, leaders = state.settings.server, state.meta.leaders
+    if server and leaders[-1:] != (server,):
+        state.meta.leaders = (*(name for name in leaders if name != server), server)[-LEADERS_MAX:]
+        state.touch_meta()
 
 
 def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> None:

@@ -1,7 +1,7 @@
-"""Logs: where the output of runs is kept. Bytes under a key that only grow at the end, until the whole is dropped."""
+"""The ends of logs on the disk of one server: bytes under a key that only grow, until the whole is dropped."""
 
 import re
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -16,8 +16,14 @@ class LogsUnavailable(msgspec.Struct, frozen=True):
     reason: str
 
 
+class LocalLog(NamedTuple):
+    key: str
+    size: int
+    changed_ms: int  # when the last bytes came, of the wall clock
+
+
 class Logs(Protocol):
-    """Five promises, synchronous and cheap for small chunks; tests/blobs/log_contract.py holds every kind to them.
+    """Six promises, synchronous and cheap for small chunks; tests/blobs/log_contract.py holds every kind to them.
 
     A key is text like "project/workload/index/attempt": parts between slashes, see `parts_of`. What a crash of the
     machine takes is the end of a log, never its middle: the sender asks for the size and sends the rest again.
@@ -37,8 +43,11 @@ class Logs(Protocol):
     def size(self, key: str) -> int | LogsUnavailable | None:
         """How many bytes there are, None if there is no such log."""
 
-    def drop_below(self, folder: str) -> LogsUnavailable | None:
-        """Forget all whose keys begin with folder and a slash. That there are none is fine."""
+    def drop(self, key: str) -> LogsUnavailable | None:
+        """Forget the log, and all whose keys begin with key and a slash. That there are none is fine."""
+
+    def found(self) -> list[LocalLog] | LogsUnavailable:
+        """All that there is, in the order of their keys."""
 
     def close(self) -> None:
         """Let go of files. What was kept stays."""

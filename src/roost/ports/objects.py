@@ -1,4 +1,4 @@
-"""Objects: whole pieces of bytes under keys, below a root that several servers may share. Segments of logs are there."""
+"""Objects: whole pieces of bytes under keys, below a root that several servers may share. As segments of logs."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ class ObjectsUnavailable(msgspec.Struct, frozen=True):
 
 
 class Objects(Protocol):
-    """Four promises, for worker threads: each may wait for a disk or a network. tests/blobs/object_contract.py has them.
+    """Four promises (tests/blobs/object_contract.py), for worker threads: each may wait for a disk or a network.
 
     A key is text like "logs/project/name": parts between slashes, see `parts_of` of ports/logs.py. Safe to use from
     several threads and by several servers. Raises ValueError for a key that makes no sense.

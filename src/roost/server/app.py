@@ -12,10 +12,9 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from roost.blobs.factory import open_blobs
+from roost.blobs.factory import open_blobs, open_objects
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
-from roost.ports.logs import Logs
 from roost.ports.store import SharedStore, Store, StoreError
 from roost.server.agents.gateway import Gateway
 from roost.server.auth.middleware import Auth, AuthMiddleware
@@ -34,7 +33,9 @@ from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
+from roost.server.logs.ends import end_to_seal
 from roost.server.logs.hub import LogHub
+from roost.server.logs.machine import LogEnd
 from roost.server.observability import logging
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
@@ -71,6 +72,7 @@ class CannotStart(Exception):
 
 class Parts(NamedTuple):
     engine: Engine
+    logs: LogHub
     gateway: Gateway
     watch: Watch
     web: Web
@@ -116,9 +118,10 @@ async def serve(
         stack.enter_context(polling())
         listener = _listen(config)
         stack.callback(listener.close)
-        store, log_files = _open_stores(config)
+        store = _open_store(config)
         stack.push_async_callback(store.close)
-        stack.callback(log_files.close)
+        tails = FileLogs(config.data / "logs")
+        stack.callback(tails.close)
         journal = _open_journal(config)
         if journal is not None:
             stack.callback(journal.close)
@@ -126,7 +129,8 @@ async def serve(
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        logs = LogHub(log_files, size_max=config.log_limit)
+        logs = LogHub(tails, open_objects(config.blobs, config.data), size_max=config.log_limit)
+        stack.callback(logs.close)
         parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history, forks)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
@@ -163,6 +167,7 @@ async def _live(
         watching = group.create_task(tasks.keep("watchdog", parts.engine.watchdog.run))
         renewing = group.create_task(tasks.keep("certificates", transport.run))
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
+        sealing = group.create_task(tasks.keep("logs", partial(parts.logs.run, partial(_end_of, parts.engine))))
         serve_api = partial(parts.web.serve, sockets=[listener])
         serving = group.create_task(tasks.need("api", serve_api, stopping.is_set))
         await parts.web.ready.wait()
@@ -182,6 +187,7 @@ async def _live(
             await parts.controllers.stop(AGENTS_GRACE_S)
         hooking.cancel()
         watching.cancel()
+        sealing.cancel()
         await parts.hooks.leave()
         parts.engine.stop()
 
@@ -221,15 +227,18 @@ def _assemble(
     dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
     controllers = Controllers(dispatcher) if config.controllers else None
     web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
-    return Parts(engine, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
+    return Parts(engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
 
 
-def _open_stores(config: ServerConfig) -> tuple[Store, Logs]:
+def _end_of(engine: Engine, name: str) -> LogEnd | None:
+    return end_to_seal(engine.state, name)
+
+
+def _open_store(config: ServerConfig) -> Store:
     if config.store == "memory":
-        return MemoryStore(), FileLogs(config.logs or config.data / "logs")
+        return MemoryStore()
     with _starting(StoreError):
-        store = open_store(config.store if config.is_shared else str(config.data))
-        return store, FileLogs(config.logs or config.data / "logs")
+        return open_store(config.store if config.is_shared else str(config.data))
 
 
 def _open_journal(config: ServerConfig) -> Journal | None:

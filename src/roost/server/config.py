@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,6 @@ class ServerConfig:
     leader_renew_ms: int = LeaderTiming().renew_ms
     leader_retry_ms: int = LeaderTiming().retry_ms
     store_outage_grace_ms: int = LeaderTiming().store_outage_grace_ms  # agents are answered while the store is away
-    logs: Path | None = None  # a directory that servers share; None: each has its own
     blobs: str = ""  # a directory, or s3://BUCKET/PREFIX; "": a directory of this server's own
     log_limit: int = LOG_BYTES_MAX  # bytes of one attempt's log; the rest is not kept
     host: str = "127.0.0.1"
@@ -118,6 +118,10 @@ class ServerConfig:
     def is_shared(self) -> bool:
         return self.store.startswith(SHARED)
 
+    @property
+    def server_name(self) -> str:
+        return self.name or socket.gethostname()
+
     def timing(self) -> LeaderTiming:
         return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
@@ -141,6 +145,7 @@ class ServerConfig:
     def settings(self) -> Settings:
         margin = max(MARGIN_MS_MIN, self.lease_ms // MARGIN_SHARE)
         return Settings(
+            server=self.server_name if self.is_shared else "",
             strategy=self.strategy,
             lease_ms=self.lease_ms,
             lease_margin_ms=margin,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from roost.blobs.object_memory import MemoryObjects
 from roost.core.explain.why import why
 from roost.model.events import Maintain, MarkPool, Uncordon, Unset
 from roost.model.limits import DEFAULT_POOL
@@ -70,6 +71,8 @@ class Life:
         self.disk.shared = not self.disk.forgetful and (world.happens(0.5) or Faults.often in SHARED_TROUBLE)
         if not self.disk.forgetful and not self.disk.shared:
             self.disk.store = SimulatedStore(world.side_chance)
+        if self.disk.shared and world.side_chance.happens(0.6):
+            self.disk.objects = MemoryObjects()
         self.server = SimulatedCluster(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
@@ -196,6 +199,8 @@ class Life:
         """Logs that live machines have not shipped, or that no server has as its attempt has reported it."""
         agents = [host.agent for host in self.hosts if host.up and host.agent is not None]
         busy = [f"{agent.host.name} has logs to ship" for agent in agents if not agent.spool.machine.is_idle]
+        logs = [log for agent in agents for log in agent.spool.machine.logs.values()]
+        busy += [f"{log.name} is not sealed" for log in logs if log.is_shipped and not log.is_durable]
         for host in self.hosts:
             if host.name in self.faults.gone and not host.up:
                 host.files.lost()

@@ -1195,17 +1195,22 @@ class LogSize(_message.Message):
 
     LOG_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
     log: _builtins.str
     size: _builtins.int
+    """where the agent is to go on"""
+    durable: _builtins.int
+    """what survives the loss of the server: the agent keeps its file until this is all"""
     def __init__(
         self,
         *,
         log: _builtins.str = ...,
         size: _builtins.int = ...,
+        durable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable", b"durable", "log", b"log", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

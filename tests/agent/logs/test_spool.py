@@ -63,7 +63,7 @@ async def test_log_bytes_arrive_unchanged_and_the_file_goes(tmp_path: Path, outp
         await server.until(lambda: server.states() == ["succeeded"])
         log = log_of(server)
         await until(lambda: server.logs.size(log) == len(output))
-        assert server.logs.read(log, 0, len(output) + 10) == output
+        assert await server.logs.read(log, 0, len(output) + 10) == output
         await until(lambda: not os.listdir(tmp_path / "logs"))
 
 
@@ -73,7 +73,10 @@ async def test_a_separate_stderr_is_a_second_log_with_its_size_in_the_state(tmp_
         await server.until(lambda: server.states() == ["succeeded"])
         log = log_of(server)
         await until(lambda: (server.logs.size(log), server.logs.size(f"{log}.stderr")) == (4, len(ERRORS)))
-        assert (server.logs.read(log, 0, 99), server.logs.read(f"{log}.stderr", 0, 99)) == (b"out\n", ERRORS)
+        assert (await server.logs.read(log, 0, 99), await server.logs.read(f"{log}.stderr", 0, 99)) == (
+            b"out\n",
+            ERRORS,
+        )
         (instance,) = server.engine.state.instances.values()
         assert (instance.log_size, instance.stderr_size) == (4, len(ERRORS))
         assert instance.story[-1].stderr_size == len(ERRORS)
@@ -143,7 +146,7 @@ async def test_a_new_server_gets_a_log_from_its_beginning(tmp_path: Path) -> Non
             server.engine.stop()
             async with gateway_server(MemoryStore(memory), MemoryLogs(), port) as again:
                 await until(lambda: again.logs.size(log_of(again)) == 7)
-                assert again.logs.read(log_of(again), 0, 100) == b"before\n"
+                assert await again.logs.read(log_of(again), 0, 100) == b"before\n"
 
 
 async def test_unknown_leftovers_of_an_earlier_agent_are_removed(tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ async def test_a_server_that_has_enough_of_a_log_gets_no_more_of_it(tmp_path: Pa
         await server.submit()
         await server.until(lambda: server.states() == ["succeeded"])
         await until(lambda: not os.listdir(tmp_path / "logs"))
-        text = server.logs.read(log_of(server), 0, 5_000)
+        text = await server.logs.read(log_of(server), 0, 5_000)
         assert text.startswith(b"0123456789" * 100 + b"\n[roost: this log was cut")
 
 
@@ -255,7 +258,8 @@ class Shelf:
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
                 await asyncio.Event().wait()
             chunks = pb.LogChunks.FromString(data).chunks
-            sizes = [pb.LogSize(log=log_chunk.log, size=self._keep(log_chunk)) for log_chunk in chunks]
+            kept = [(log_chunk.log, self._keep(log_chunk)) for log_chunk in chunks]
+            sizes = [pb.LogSize(log=log, size=size, durable=size) for log, size in kept]
             await context.write(pb.LogSizes(sizes=sizes).SerializeToString())
 
     def _keep(self, chunk: pb.LogChunk) -> int:

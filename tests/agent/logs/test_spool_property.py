@@ -41,7 +41,9 @@ class Server:
                 self.data += chunk.data
         if how == "after":
             raise ConnectionError("the answer was lost")
-        return pb.LogSizes(sizes=[pb.LogSize(log=NAME, size=len(self.data))]).SerializeToString()
+        return pb.LogSizes(
+            sizes=[pb.LogSize(log=NAME, size=len(self.data), durable=len(self.data))]
+        ).SerializeToString()
 
 
 class Stream:

@@ -356,7 +356,7 @@ async def test_shipped_chunks_are_kept_and_their_sizes_reported() -> None:
             await ship.write(chunks.SerializeToString())
             sizes = pb.LogSizes.FromString(await ship.read())
             assert [(log_size.log, log_size.size) for log_size in sizes.sizes] == [(log, size)]
-        assert server.logs.read(log, 0, 100) == b"one\ntwo\xff\0"
+        assert await server.logs.read(log, 0, 100) == b"one\ntwo\xff\0"
 
 
 async def test_the_final_size_of_a_log_is_part_of_the_state() -> None:

@@ -18,7 +18,7 @@ async def test_the_log_of_stderr_is_kept_for_its_node_alone_with_its_size_in_the
             ship = sender.channel.stream_stream(f"/{SERVICE}/Ship")()
             await ship.write(chunks)
             assert [item.size for item in pb.LogSizes.FromString(await ship.read()).sizes] == [size]
-        assert server.logs.read(log, 0, 100) == b"err"
+        assert await server.logs.read(log, 0, 100) == b"err"
         await agent.beat(ended(run, stderr_size=3))
         await agent.answer()
         (instance,) = server.engine.state.instances.values()

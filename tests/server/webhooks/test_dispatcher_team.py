@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from roost.blobs.log_memory import MemoryLogs
+from roost.blobs.object_memory import MemoryObjects
 from roost.core.state.records import Settings
 from roost.model.events import Cancel, PutRecords, Submit
 from roost.model.records.opaque import OpaqueRecord
@@ -36,7 +37,7 @@ class Server:
         clock, store = Clock(), MemoryStore(memory)
         identity = ServerIdentity(name, f"life-{name}", f"http://{name}", f"{name}:1")
         settings = Settings(lease_ms=1_000, lease_margin_ms=100, grace_ms=LEAD.grace_ms)
-        perform = Executor(Watch(), LogHub(MemoryLogs()))
+        perform = Executor(Watch(), LogHub(MemoryLogs(), MemoryObjects()))
         team = Leadership(store, identity, LEAD, clock.now_ms)
         self.engine = Engine(store, settings, perform, clock, leadership=team)
         self.hooks = perform.hooks = Hooks(

@@ -21,6 +21,7 @@ BATCH_BYTES_MAX = 1 << 20  # per message: four large chunks, or a thousand small
 BATCH_CHUNKS_MAX = 1_000
 RETRY_MS_MIN, RETRY_MS_MAX = 200, 3_000
 ANSWER_MS_MAX = 30_000  # a server that keeps a megabyte for longer is not going to
+ASK_MS = 1_000  # between two questions whether shipped logs are durable at the server, which seals them in a second
 HOLE_BYTES = 64 << 20  # of a log the server wants no more of, so much is given back to the disk at a time
 
 
@@ -74,6 +75,7 @@ class Log(msgspec.Struct, eq=False):
 
     name: str
     kept: int = 0  # how far the server of this session has it, as far as it has answered
+    durable: int = 0  # how far the log would survive the loss of that server
     final: int | None = None  # its size in the end, once the run has ended
     released: bool = False  # nothing here needs the file now
     queued: bool = False
@@ -83,6 +85,11 @@ class Log(msgspec.Struct, eq=False):
     def is_shipped(self) -> bool:
         """Whether the server has all there will ever be."""
         return self.final is not None and self.kept >= self.final
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the file is not needed for the sake of the server."""
+        return self.final is not None and self.durable >= self.final
 
 
 class SpoolMachine:
@@ -102,6 +109,8 @@ class SpoolMachine:
         self._has_moved = False  # the stream is not to be used again: its answers may never come
         self._progress_ms = 0  # when the server last took something, or there was nothing to send
         self._due_ms = 0  # of an answer, or the end of a pause
+        self._shipped: dict[str, Log] = {}  # all of them were sent, and are not durable so far
+        self._ask_ms = 0  # when to ask about these again
         self._pause_ms = RETRY_MS_MIN
 
     def begin(
@@ -128,9 +137,10 @@ class SpoolMachine:
             log = self._log(name)
             log.final = size
             self._push(log, now)
+            self._await_durable(log, now)
 
     def release(self, name: str) -> list[Effect]:
-        """The run is forgotten: its file goes as soon as the server has it."""
+        """The run is forgotten: its file goes as soon as the log is durable at the server."""
         log = self.logs.get(name)
         if log is None:
             return []
@@ -144,7 +154,7 @@ class SpoolMachine:
         """
         self._has_moved = True
         for log in self.logs.values():
-            log.kept = 0
+            log.kept = log.durable = 0
         if self.phase is not SpoolPhase.AWAITING:
             return []
         self.phase = SpoolPhase.RESTING
@@ -165,6 +175,8 @@ class SpoolMachine:
         return self._close()
 
     def next_ms(self) -> int | None:
+        if self.phase is SpoolPhase.RESTING and self._shipped:
+            return self._ask_ms
         return self._due_ms if self.phase in (SpoolPhase.AWAITING, SpoolPhase.PAUSING) else None
 
     def tick(self, now: int) -> list[Effect]:
@@ -185,6 +197,9 @@ class SpoolMachine:
                 return [*effects, *self._open(now)]
         else:
             effects = []
+        if self._shipped and not self._questions and self._is_open and now >= self._ask_ms:
+            self._ask_ms = now + ASK_MS
+            self._ask(self._shipped.values())
         if self._questions:
             return [*effects, self._send(self._questions.popleft(), now)]
         if (wanted := self._gather()) is not None:
@@ -222,6 +237,7 @@ class SpoolMachine:
             self._batch_room -= len(data)
         elif log.final is not None:
             log.final = log.kept  # the file was truncated: this is all there is
+            self._await_durable(log, now)
             effects += self._finish(log)
         elif log.kept > size >= log.holed + HOLE_BYTES:
             # The server wants no more of this log: its further bytes must not fill the disk.
@@ -229,21 +245,23 @@ class SpoolMachine:
             log.holed = size
         elif not size:
             self.logs.pop(log.name, None)  # the last growth of a file that has gone was reported late
+            self._shipped.pop(log.name, None)
         return [*effects, *self._go_on(now)]
 
     # the stream
 
-    def answered(self, sizes: Iterable[tuple[str, int]], now: int) -> list[Effect]:
-        """How far the server has each log of the last batch."""
+    def answered(self, sizes: Iterable[tuple[str, int, int]], now: int) -> list[Effect]:
+        """How far the server has each log of the last batch, and how far it is durable."""
         if self.phase is not SpoolPhase.AWAITING:
             return []
         self.phase, self._progress_ms = SpoolPhase.RESTING, now
         effects: list[Effect] = []
-        for name, size in sizes:
+        for name, size, durable in sizes:
             log = self.logs.get(name)
             if log is not None:
-                log.kept = size
+                log.kept, log.durable = size, durable
                 self._push(log, now)
+                self._await_durable(log, now)
                 effects += self._finish(log)
         return [*effects, *self._go_on(now)]
 
@@ -257,10 +275,13 @@ class SpoolMachine:
     def _open(self, now: int) -> list[Effect]:
         self._is_open = True
         self._batch, self._batch_room = [], BATCH_BYTES_MAX
-        questions = [LogChunk(log.name, log.kept) for log in self.logs.values()]
+        self._ask(self.logs.values())
+        return [OpenLogStream(), self._send(self._questions.popleft(), now)]
+
+    def _ask(self, logs: Iterable[Log]) -> None:
+        questions = [LogChunk(log.name, log.kept) for log in logs]
         pages = range(0, len(questions), BATCH_CHUNKS_MAX)
         self._questions = deque(tuple(questions[start : start + BATCH_CHUNKS_MAX]) for start in pages)
-        return [OpenLogStream(), self._send(self._questions.popleft(), now)]
 
     def _send(self, chunks: tuple[LogChunk, ...], now: int) -> SendBatch:
         self.phase, self._due_ms = SpoolPhase.AWAITING, now + ANSWER_MS_MAX
@@ -281,10 +302,20 @@ class SpoolMachine:
                 self._progress_ms = now
                 self.is_idle = False
 
+    def _await_durable(self, log: Log, now: int) -> None:
+        """A log that was sent is asked about until it is durable: its file goes only then."""
+        if log.is_durable or not log.is_shipped:
+            self._shipped.pop(log.name, None)
+        elif log.name not in self._shipped:
+            if not self._shipped:
+                self._ask_ms = now + ASK_MS
+            self._shipped[log.name] = log
+
     def _finish(self, log: Log) -> list[Effect]:
-        if not (log.is_shipped and log.released):
+        if not (log.is_durable and log.released):
             return []
         self.logs.pop(log.name, None)
+        self._shipped.pop(log.name, None)
         return [UnlinkFile(log.name)]
 
     def _log(self, name: str) -> Log:

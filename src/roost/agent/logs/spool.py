@@ -68,7 +68,7 @@ class Spool:
         self._happened()
 
     def release(self, name: str) -> None:
-        """The run is forgotten: its file goes as soon as the server has it."""
+        """The run is forgotten: its file goes as soon as the log is durable at the server."""
         self._happened(self.machine.release(name))
 
     def reconnected(self) -> None:
@@ -114,7 +114,7 @@ class Spool:
         if isinstance(error, _TROUBLE):
             return self.machine.broken(now_ms())
         sizes = pb.LogSizes.FromString(answer.result()).sizes
-        return self.machine.answered([(size.log, size.size) for size in sizes], now_ms())
+        return self.machine.answered([(size.log, size.size, size.durable) for size in sizes], now_ms())
 
     # effects
 

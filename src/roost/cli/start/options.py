@@ -104,11 +104,9 @@ server_options = options(
     option("--store", default="sqlite", metavar="STORE", show_default=True,
            help="sqlite, memory (nothing is stored), postgresql://... or etcd://... (shared by servers)."),
     option("--name", metavar="NAME", help="Server name. [default: the host name]"),
-    option("--logs", type=click.Path(path_type=Path), metavar="DIRECTORY",
-           help="Directory of logs; may be shared by servers. [default: DATA/logs]"),
     option("--blobs", metavar="PLACE", show_envvar=True,
-           help="Files of workloads: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION. Servers that "
-                "share a store also share this. [default: DATA/blobs]"),
+           help="Logs and files of workloads: a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION. "
+                "Servers that share a store also share this. [default: DATA/blobs]"),
     option("--leader-ttl", "leader_ttl_ms", type=DURATION,
            help="A leader that does not renew for this long is replaced. [default: 1.5s]"),
     option("--leader-renew", "leader_renew_ms", type=DURATION, help="Interval of renewals. [default: 400ms]"),

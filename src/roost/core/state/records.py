@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     """The settings of an operator. Heartbeat < lease is checked where settings are read."""
 
     strategy: str = "least_loaded"
+    server: str = ""  # the name of this server among those that share a store; "": it is alone
     lease_ms: int = 4_000
     lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
     grace_ms: int = 0  # how much longer a leader that has lost its store may answer agents
@@ -58,6 +59,7 @@ class StoredFormat(msgspec.Struct):
 class Meta(msgspec.Struct, forbid_unknown_fields=True):
     format: int = FORMAT
     release: str = ""  # of Roost that led last
+    leaders: tuple[str, ...] = ()  # names of servers that have led, the last one at the end
     first_serial: int = 0  # the first serial of this state; smaller tokens are of an earlier store
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last

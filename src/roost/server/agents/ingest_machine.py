@@ -5,13 +5,15 @@ that has forgotten everything believes what a node says in its hello, as long as
 No clock and no I/O: log_ingest.py drives it with gRPC, the fault simulator on its heap.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from enum import Enum, auto
 
 from roost.core.state.state import State, awaits_agents
 from roost.model.keys import STDERR_SUFFIX, log_name
 from roost.model.protocol import Hello, LogChunk
 from roost.server.agents.validation import LOG_NAME
+
+SEEN_MAX = 10_000  # logs of one stream that are not looked for again; beyond, they are, which does no harm
 
 
 class Admission(Enum):
@@ -51,6 +53,22 @@ class IngestMachine:
         if not self._leads() or (owner is None and node not in self._connected):
             return Admission.TOO_EARLY
         return Admission.KEEP if owner is None and chunk.log in self._named.get(node, ()) else Admission.NOT_ITS_OWN
+
+
+class StreamListings:
+    """Which logs of one stream are to be looked for among the segments: others may have sealed them before it began."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def due(self, chunks: Iterable[LogChunk]) -> list[str]:
+        """Logs that are mentioned for the first time. A stream begins with a question about every log that the agent
+        had before, so bytes at the beginning of another one are of a new log."""
+        if len(self._seen) > SEEN_MAX:
+            self._seen.clear()
+        new = {chunk.log: chunk for chunk in chunks if chunk.log not in self._seen}
+        self._seen.update(new)
+        return [name for name, chunk in new.items() if chunk.offset or not chunk.data]
 
 
 def owner_of(state: State, name: str) -> str | None:

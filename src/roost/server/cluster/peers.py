@@ -134,9 +134,11 @@ class Peers:
 
     async def _fetched(self, request: pb.LogRequest) -> AsyncGenerator[pb.LogPiece, None]:
         offset = max(0, request.offset)
-        while LOG_NAME.fullmatch(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
-            offset += len(data)
-            yield pb.LogPiece(data=data)
+        if LOG_NAME.fullmatch(request.log):
+            await self._logs.list_segments(request.log)
+            while data := await self._logs.read(request.log, offset, PIECE_BYTES):
+                offset += len(data)
+                yield pb.LogPiece(data=data)
 
     def _presence(self) -> pb.Presence:
         engine = self._engine
@@ -263,7 +265,7 @@ class ClusterMember:
         self.peers: Peers | None = None
         self.transport: ServerTls | None = None  # None: no certificates yet, so no server can be called
         identity = ServerIdentity(
-            config.name or socket.gethostname(),
+            config.server_name,
             os.urandom(8).hex(),
             api_urls(config, api_port)[0],
             agents_addresses(config, config.agents_port)[0],

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import shake_128
 
-from roost.ports.logs import Logs
+from roost.blobs.object_memory import MemoryObjects
 from roost.server.logs.machine import LogEnd, LogStatus
+from roost.server.logs.segments import Segment, read_key
 from roost.sim.world.world import Wrong
 
 LOG_BYTES_MAX = 1_500  # of one attempt: every byte is compared with the truth at every read
@@ -27,7 +28,7 @@ class LogCheckers:
         self._removed: dict[str, bool] = {}  # with their workloads, after the commit
         self._doubled: dict[str, bool] = {}  # of two attempts: not checked
         self.forgetful = False  # the server has no store
-        self.blobs: list[Logs] = []  # server by server
+        self.roots: list[MemoryObjects] = []  # segments, server by server
 
     def began(self, name: str, token: int) -> None:
         """An attempt begins. A server without a store may number it as one before that no agent reported.
@@ -50,14 +51,23 @@ class LogCheckers:
         return log_bytes(name, self._tokens[name])[: self.written.get(name)]
 
     def file_cut(self, names: Iterable[str]) -> None:
-        """A machine has lost the end of these logs: their loss is real unless a server has them."""
+        """A machine has lost the end of these logs: their loss is real unless they are sealed."""
         for name in names:
-            if not any(_size(blobs, name) >= self.written.get(name, 0) for blobs in self.blobs):
+            if self._sealed(name) < self.written.get(name, 0):
                 self._lost[name] = True
 
-    def blob_cut(self, name: str) -> None:
-        """A server has lost the end of a log. It may have been the only one, and its answer may be on its way."""
-        self._lost[name] = True
+    def released(self, name: str, size: int) -> None:
+        """An agent removes its file of so many bytes: they must survive the loss of any server's disk but the root."""
+        if size and name in self.written and name not in self._lost and self._sealed(name) < size:
+            if name not in self._removed:
+                raise Wrong(f"an agent released {name} with {size} bytes, and {self._sealed(name)} are sealed")
+
+    def _sealed(self, name: str) -> int:
+        ends = [0]
+        for root in self.roots:
+            known = [segment for segment in map(read_key, root.list(name)) if segment is not None]
+            ends += [segment.end for segment in whole_chain(known)]
+        return max(ends)
 
     def removed(self, prefix: str) -> None:
         """A server removes the logs of a workload (PROJECT/NAME/SERIAL): the state must no longer have it."""
@@ -84,6 +94,11 @@ class LogCheckers:
             raise Wrong(f"{server} calls {name} finished with {status.size} of {end.size} bytes")
 
 
-def _size(blobs: Logs, name: str) -> int:
-    size = blobs.size(name)
-    return size if isinstance(size, int) else 0
+def whole_chain(segments: Iterable[Segment]) -> list[Segment]:
+    """Segments without a gap from the beginning on, found without the code that is checked."""
+    found: list[Segment] = []
+    end = 0
+    while next_ones := [segment for segment in segments if segment.start <= end < segment.end]:
+        found.append(max(next_ones, key=lambda segment: segment.end))
+        end = found[-1].end
+    return found

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from roost.agent.logs.machine import Effect, Log, SpoolMachine, UnlinkFile
-from roost.blobs.log_memory import MemoryLogs
 from roost.model.protocol import LogChunk
 from roost.server.agents.ingest_machine import Admission, IngestMachine
-from roost.server.logs import machine as log_machine
+from roost.server.logs import machine
 from roost.server.logs.machine import LogMachine
+from roost.server.logs.parts import SealPart
 from roost.sim.mutants.core import Rule, mutant, without
 
 
@@ -25,13 +25,43 @@ def logs_are_dropped_before_they_are_shipped(_: Rule, self: SpoolMachine, log: L
     if not log.released:
         return []
     self.logs.pop(log.name, None)
+    self._shipped.pop(log.name, None)
     return [UnlinkFile(log.name)]
 
 
-@mutant(MemoryLogs, "append")
-def chunks_are_kept_at_any_offset(append: Rule, self: MemoryLogs, key: str, offset: int, data: bytes) -> Any:
+without(
+    "logs_are_dropped_before_they_are_sealed",
+    "An agent removes the file of a log that the server has, and that only the disk of that server has.",
+    (Log, "is_durable", property(lambda self: self.is_shipped)),
+)
+without(
+    "parts_are_called_durable",
+    "A server calls bytes durable that are on its own disk only.",
+    (LogMachine, "durable", lambda self, name: self.size(name) or 0),
+)
+without(
+    "gaps_between_segments_are_ignored",
+    "All segments of a log count, also those behind a gap.",
+    (machine, "chain", lambda segments: sorted(segments)),
+)
+
+
+@mutant(LogMachine, "seals")
+def parts_are_sealed_short(seals: Rule, self: LogMachine, now: int) -> list[SealPart]:
+    """The last byte of a part is not sealed, and the segment is named after the whole part."""
+    found = seals(self, now)
+    for seal in found:
+        kept = self.tails.read(seal.part, 0, seal.segment.end - seal.segment.start - 1)
+        assert isinstance(kept, bytes)
+        self.tails.drop(seal.part)
+        self.tails.append(seal.part, 0, kept + b"?")
+    return list(found)
+
+
+@mutant(LogMachine, "append")
+def chunks_are_kept_at_any_offset(append: Rule, self: LogMachine, name: str, offset: int, *given: Any) -> Any:
     """A chunk is kept at the end of a log, wherever it belongs."""
-    return append(self, key, self.size(key) or 0, data)
+    return append(self, name, self.size(name) or 0, *given)
 
 
 @mutant(IngestMachine, "admit")
@@ -48,7 +78,7 @@ without(
 )
 
 
-@mutant(log_machine, "sources")
+@mutant(machine, "sources")
 def logs_are_fetched_from_the_first_peer(
     _: Rule, logs: LogMachine, name: str, size: int, peers: Iterable[Any]
 ) -> Iterator[tuple[Any, int]]:

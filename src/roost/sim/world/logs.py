@@ -1,4 +1,4 @@
-"""Logs in the simulated world: files of machines, the product's spool on the heap, streams to servers, and readers."""
+"""Logs in the simulated world: files of machines, the product's spool on the heap, streams to servers, readers."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, assert_never
@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 from roost.agent.connection.machine import Connected
 from roost.agent.logs import machine as spool
 from roost.agent.machine import CompleteLog, ReleaseLog, TakenOver
-from roost.blobs.log_memory import MemoryLogs
-from roost.core.state.state import State
 from roost.model.protocol import LogChunk
-from roost.ports.logs import LogsUnavailable
-from roost.server.agents.ingest_machine import Admission
-from roost.server.agents.validation import LOG_NAME
+from roost.server.agents.ingest_machine import Admission, StreamListings
 from roost.server.logs import machine as log_machine
-from roost.server.logs.machine import ENOUGH, LogEnd
-from roost.server.operations.work.logs import log_end
+from roost.server.logs.ends import end_of
+from roost.server.logs.machine import ENOUGH
 from roost.sim.checks.logs import LOG_BYTES_MAX, LogCheckers
-from roost.sim.world.world import SideChance, World, Wrong
+from roost.sim.world.world import World, Wrong
 
 if TYPE_CHECKING:
     from roost.sim.world.agent import SimulatedAgent
@@ -101,6 +97,8 @@ class SimulatedSpool:
         self.machine = spool.SpoolMachine(self._world.side_chance.random)
         self._server: SimulatedServer | None = None
         self._stream = 0  # its number
+        self._listings = StreamListings()  # at the server
+        self._unwanted: set[str] = set()  # logs that a server has refused
         self._is_due = False
         self._timer_ms: int | None = None
 
@@ -138,6 +136,7 @@ class SimulatedSpool:
             match effect:
                 case spool.OpenLogStream():
                     self._stream += 1
+                    self._listings = StreamListings()
                     door, address = self._agent.host.door, self._agent.machine.link.address
                     self._server = next((server for server in door.servers if server.name == address), None)
                 case spool.CloseLogStream():
@@ -149,7 +148,9 @@ class SimulatedSpool:
                     data = self._truth.bytes_of(name)[offset : min(size, offset + limit)] if size else b""
                     left += self.machine.was_read(data, size, self._now())
                 case spool.UnlinkFile(name):
-                    self._files.sizes.pop(name, None)
+                    size = self._files.sizes.pop(name, 0)
+                    if name not in self._unwanted:
+                        self._truth.released(name, size)
                 case spool.GiveBack():
                     pass
                 case _:
@@ -197,20 +198,21 @@ class SimulatedSpool:
             return
 
         def kept() -> None:
-            sizes = keep(server, self._agent.host.node, chunks)
+            sizes = keep(server, self._agent.host.node, chunks, listings)
             if sizes is None or breaks:
                 self._break(stream)
             else:
                 self._carry(stream, self._answered, sizes)
 
-        life = server.life
+        life, listings = server.life, self._listings
         server.awake(lambda: kept() if server.life == life else self._break(stream))
 
-    def _answered(self, stream: int, _: "SimulatedServer", sizes: list[tuple[str, int]]) -> None:
+    def _answered(self, stream: int, _: "SimulatedServer", sizes: list[tuple[str, int, int]]) -> None:
         self._agent.awake(self._heard, stream, sizes)
 
-    def _heard(self, stream: int, sizes: list[tuple[str, int]]) -> None:
+    def _heard(self, stream: int, sizes: list[tuple[str, int, int]]) -> None:
         if stream == self._stream:
+            self._unwanted.update(name for name, _, durable in sizes if durable == ENOUGH)
             self._perform(self.machine.answered(sizes, self._now()))
 
     def _break(self, stream: int) -> None:
@@ -225,36 +227,25 @@ class SimulatedSpool:
         return self._agent.host.clock.now_ms()
 
 
-def keep(server: "SimulatedServer", node: str, chunks: tuple[LogChunk, ...]) -> list[tuple[str, int]] | None:
+def keep(
+    server: "SimulatedServer", node: str, chunks: tuple[LogChunk, ...], listings: StreamListings
+) -> list[tuple[str, int, int]] | None:
     """A batch at a server; None: it is refused, and the stream ends."""
-    sizes: list[tuple[str, int]] = []
-    for chunk in chunks:
-        match server.ingest.admit(node, chunk):
-            case Admission.KEEP if server.logs_away:
-                return None
-            case Admission.KEEP:
-                size = server.logs.append(chunk.log, chunk.offset, chunk.data, server.clock.now_ms())
-                assert not isinstance(size, LogsUnavailable)
-                sizes.append((chunk.log, size))
-            case Admission.NOT_ITS_OWN:
-                sizes.append((chunk.log, ENOUGH))
-            case Admission.TOO_EARLY:
-                return None
-            case Admission.NO_LOG:
-                raise AssertionError(f"{chunk.log} at {chunk.offset} is no log")
+    admissions = [server.ingest.admit(node, chunk) for chunk in chunks]
+    if Admission.TOO_EARLY in admissions or (server.logs_away and Admission.KEEP in admissions):
+        return None
+    assert Admission.NO_LOG not in admissions
+    admitted = [chunk for chunk, admission in zip(chunks, admissions, strict=True) if admission is Admission.KEEP]
+    for name in listings.due(admitted):
+        server.logs.list_segments(name, again=True)
+    sizes: list[tuple[str, int, int]] = []
+    for chunk, admission in zip(chunks, admissions, strict=True):
+        if admission is Admission.KEEP:
+            size = server.logs.keep(chunk.log, chunk.offset, chunk.data)
+            sizes.append((chunk.log, size, server.logs.durable(chunk.log)))
+        else:
+            sizes.append((chunk.log, ENOUGH, ENOUGH))
     return sizes
-
-
-def cut_blobs(chance: SideChance, blobs: MemoryLogs, truth: LogCheckers) -> None:
-    """Power loss at a server: the ends of some blobs were not on the disk yet."""
-    if chance.happens(CUT):
-        names = [name for name in truth.written if blobs.size(name) and chance.happens(0.3)]
-        for name in names:
-            kept = blobs.read(name, 0, chance.between(0, blobs.size(name) or 0))
-            blobs.drop(name)
-            if kept:
-                blobs.append(name, 0, kept)
-            truth.blob_cut(name)
 
 
 class LogReaders:
@@ -290,26 +281,18 @@ class LogReaders:
         end = end_of(server.state, name)
         if end is None:
             return 0
+        server.logs.list_segments(name)
+        if server.logs.wanted(name, end):
+            server.logs.list_segments(name, again=True)
         now, wanted = server.clock.now_ms(), server.logs.wanted(name, end)
         peers = [peer for peer in self._cluster.servers if peer is not server and peer.up and not peer.hung]
         self._world.side_chance.shuffle(peers)
         for peer, offset in log_machine.sources(server.logs, name, wanted, peers) if wanted else ():
-            server.logs.append(name, offset, peer.logs.read(name, offset, LOG_BYTES_MAX), now)
+            peer.logs.list_segments(name)
+            server.logs.keep(name, offset, peer.logs.read(name, offset, LOG_BYTES_MAX))
         status = server.logs.status(name, end, now)
         more = max((peer.logs.size(name) or 0 for peer in peers), default=0)
         if end.over and status.size < more:
             raise Wrong(f"{server.name} serves {status.size} bytes of {name}, another server has {more}")
         self._truth.read(server.name, name, end, status, server.logs.read(name, 0, LOG_BYTES_MAX))
         return status.missing
-
-
-def end_of(state: State, name: str) -> LogEnd | None:
-    """What the state says of the end of an attempt; None: nothing is known of it."""
-    found = LOG_NAME.fullmatch(name)
-    assert found is not None
-    project, workload, serial, index, attempt = found.groups()
-    existing = state.workloads.get(f"{project}/{workload}")
-    instance = state.instances.get(f"{project}/{workload}.{index}")
-    if existing is None or instance is None or existing.serial != int(serial) or int(attempt) > instance.attempt:
-        return None
-    return log_end(instance, int(attempt))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 from roost.blobs.log_memory import MemoryLogs
+from roost.blobs.object_memory import MemoryObjects
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NoService
@@ -18,12 +19,11 @@ from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Load
 from roost.server.engine import machine as engine
 from roost.server.engine.machine import EngineMachine
-from roost.server.logs.machine import LogMachine
 from roost.sim.checks.requests import EffectiveRequests
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.gateway import SimulatedGateway
 from roost.sim.world.leadership import SimulatedLeadership
-from roost.sim.world.logs import cut_blobs
+from roost.sim.world.log_store import SimulatedLogs, cut_blobs
 from roost.sim.world.net import Net, SimulatedStream
 from roost.sim.world.store import SimulatedStore
 from roost.sim.world.world import SimulatedClock, SimulatedProcess, World
@@ -53,6 +53,7 @@ class Disk:
         self.slow_ms_max = 0
         self.late_ms: dict[str, int] = {}  # server -> by how much answers come late to it
         self.followers: list[Callable[[], None]] = []
+        self.objects: MemoryObjects | None = None  # the segments of logs, if all servers have the same ones
         self.store: SimulatedStore | None = None  # the file of a server that has one to itself
 
     def apply(self, epoch: int, changes: Sequence[Change]) -> Committed | Fenced:
@@ -84,7 +85,7 @@ class SimulatedServer(SimulatedProcess):
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers, name: str) -> None:
         self.name = name
         self.leadership: SimulatedLeadership | None = None  # among others, if there are others
-        self._world = world
+        self.world = world
         self._net = net
         self._disk = disk
         self.settings = Settings()
@@ -96,15 +97,16 @@ class SimulatedServer(SimulatedProcess):
         self.logs_away = False  # its blobs cannot be written
         self.clock = SimulatedClock(world, 0, 0)
         self.blobs = MemoryLogs()  # on its own disk: also a server without a store keeps its logs
-        checkers.logs.blobs.append(self.blobs)
+        self.objects = disk.objects or MemoryObjects()
+        checkers.logs.roots.append(self.objects)
         self._clear()
 
     def _clear(self) -> None:
         self.machine = EngineMachine(self.settings, slice_units=SLICE_UNITS)
         self._waiting: dict[int, Answered] = {}
         self._wake_ms: int | None = None
-        self._gateway = SimulatedGateway(self._world, self._net, self)
-        self.logs = LogMachine(self.blobs, self.clock.now_ms())
+        self._gateway = SimulatedGateway(self.world, self._net, self)
+        self.logs = SimulatedLogs(self)
         self.ingest = IngestMachine(lambda: self.state, self._gateway.sessions, lambda: self.ready and self.is_sure)
         SimulatedProcess.__init__(self)
 
@@ -129,16 +131,16 @@ class SimulatedServer(SimulatedProcess):
         self.clock = clock
         self._clear()
         self.up = True
-        self._world.tell(self.name, f"starts at {clock.now_ms()} with leases of {settings.lease_ms} ms")
+        self.world.tell(self.name, f"starts at {clock.now_ms()} with leases of {settings.lease_ms} ms")
         if self._disk.shared:
             identity = ServerIdentity(self.name, f"{self.name}-{self.life}", self.name, self.name)
-            self.leadership = SimulatedLeadership(self._world, self, self._disk, identity, timing)
+            self.leadership = SimulatedLeadership(self.world, self, self._disk, identity, timing)
             self.machine.leadership = self.leadership.machine
-        self._world.after(self._world.between(*START_MS), self.awake, self._start, self.life)
+        self.world.after(self.world.between(*START_MS), self.awake, self._start, self.life)
 
     def crash(self) -> None:
         """kill -9. A commit on its way may still reach the disk."""
-        self._world.tell(self.name, "crashes")
+        self.world.tell(self.name, "crashes")
         self.life += 1
         self.up = False
         if self.leadership is not None:
@@ -148,26 +150,26 @@ class SimulatedServer(SimulatedProcess):
         if self._disk.forgetful:
             self._disk.memory = Memory()
             self._checkers.forgotten()
-        if self._disk.store is not None and self._world.side_chance.happens(HURT):
+        if self._disk.store is not None and self.world.side_chance.happens(HURT):
             self._disk.store.hurt()
-            self._world.tell("disk", f"damage: {self._disk.store.damage}")
-        cut_blobs(self._world.side_chance, self.blobs, self._checkers.logs)
+            self.world.tell("disk", f"damage: {self._disk.store.damage}")
+        cut_blobs(self.world.side_chance, self.blobs)
 
     def hang(self) -> None:
-        self._world.tell(self.name, "hangs")
+        self.world.tell(self.name, "hangs")
         self.hung = True
 
     def wake(self) -> None:
         """SIGCONT: timers and sockets are handled in any order."""
         if self.hung:
-            self._world.tell(self.name, "wakes")
-            if not self._world.happens(0.5):
+            self.world.tell(self.name, "wakes")
+            if not self.world.happens(0.5):
                 self.backlog.sort(key=lambda item: item[0] != self._turn)
             super().wake()
 
     def let_go(self) -> None:
         if self.leadership is not None and self.ready and not self.machine.is_deciding and not self.hung:
-            self.machine.let_go(self._world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
+            self.machine.let_go(self.world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
             self._turn_now()
 
     def _start(self, life: int) -> None:
@@ -184,7 +186,7 @@ class SimulatedServer(SimulatedProcess):
             return
         if self._disk.broken:
             self.machine.out_of_touch(Unavailable("the disk is broken"))
-            self._world.after(self._world.between(*RELOAD_MS), self.awake, self._open, life)
+            self.world.after(self.world.between(*RELOAD_MS), self.awake, self._open, life)
             return
         found = self._disk.store.open() if self._disk.store is not None else None
         if isinstance(found, StoreLoss):
@@ -196,7 +198,7 @@ class SimulatedServer(SimulatedProcess):
 
     def _refuse(self, loss: StoreLoss) -> None:
         """The process ends with a message, and an operator is called."""
-        self._world.tell(self.name, f"does not start: {loss_message(loss)}")
+        self.world.tell(self.name, f"does not start: {loss_message(loss)}")
         self._checkers.store_refused(loss_message(loss), self._disk.store.damage if self._disk.store else "")
         self.life += 1
         self.up = False
@@ -216,7 +218,7 @@ class SimulatedServer(SimulatedProcess):
         self._carry_out(self.machine.elected(epoch, self.clock.now_ms(), unclean=unclean))
 
     def overtaken(self, failure: Fenced) -> None:
-        self._world.tell(self.name, "leads no more (fenced)")
+        self.world.tell(self.name, "leads no more (fenced)")
         self.machine.overtaken(failure)
         self._turn_now()
 
@@ -260,7 +262,7 @@ class SimulatedServer(SimulatedProcess):
     def _sleep_until(self, at_ms: int) -> None:
         if self._wake_ms is None or at_ms < self._wake_ms:
             self._wake_ms = at_ms
-            self._world.at(self.clock.true_ms(at_ms), self.awake, self._turn, self.life, at_ms)
+            self.world.at(self.clock.true_ms(at_ms), self.awake, self._turn, self.life, at_ms)
 
     def _turn(self, life: int, at_ms: int) -> None:
         if life == self.life and at_ms == self._wake_ms:
@@ -293,15 +295,14 @@ class SimulatedServer(SimulatedProcess):
             self._do(effect)
 
     def _do(self, effect: engine.Effect) -> None:
-        world = self._world
+        world = self.world
         match effect:
             case engine.Act(_, done):
                 self._checkers.acted(self.state, done)
                 self._gateway.act(done)
                 for prefix in done.swept:
                     self._checkers.logs.removed(prefix)
-                    self.logs.dropped(prefix)
-                    self.blobs.drop_below(prefix)
+                    self.logs.drop(prefix)
             case engine.AnswerRequest(request, value):
                 self._checkers.requests.answered(self.name, self.life, request, value)
                 self._waiting.pop(request)(value)
@@ -343,7 +344,7 @@ class SimulatedServer(SimulatedProcess):
         self, life: int, epoch: int, changes: Sequence[Change], sent_ms: int, requests: EffectiveRequests
     ) -> None:
         """A commit reaches the disk, or does not; the server gets the outcome later, if it still lives."""
-        disk, world = self._disk, self._world
+        disk, world = self._disk, self.world
         is_damaged = disk.store is not None and disk.store.damage
         if life != self.life and (disk.forgetful or world.happens(0.5) or is_damaged):
             return  # it died with its process
@@ -366,5 +367,5 @@ class SimulatedServer(SimulatedProcess):
         if isinstance(outcome, Committed):
             self._carry_out(self.machine.committed(sent_ms))
             return
-        self._world.tell(self.name, f"leads no more{' (fenced)' * isinstance(outcome, Fenced)}")
+        self.world.tell(self.name, f"leads no more{' (fenced)' * isinstance(outcome, Fenced)}")
         self._carry_out(self.machine.commit_failed(outcome))

@@ -15,12 +15,12 @@ from roost.model.keys import log_name
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.result import Result
-from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Workload
 from roost.model.spec.document import separates_stderr
-from roost.model.states import ALLOCATED, FINISHED, LogStream
+from roost.model.states import FINISHED, LogStream
 from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
+from roost.server.logs.ends import log_end
 from roost.server.logs.machine import LogEnd
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream
@@ -81,8 +81,9 @@ async def read_log(
         await context.logs.arrived(log, offset if offset >= 0 else OFFSET_MAX, end)
     size, finished, missing = context.logs.status(log, end)
     start = max(0, size + offset) if offset < 0 else offset
-    data = context.logs.read(log, start, limit) if start < size else b""
-    return LogSlice(data, size, attempt, finished, missing)
+    if limit and missing and size <= start < size + missing:
+        raise _elsewhere(call, workload, index, attempt, log, missing)
+    return LogSlice(await context.logs.read(log, start, limit), size, attempt, finished, missing)
 
 
 async def follow_log(
@@ -109,9 +110,26 @@ async def follow_log(
     return LogStreamer(call, workload, index, attempt, offsets).events()
 
 
+def _elsewhere(call: Call, workload: Workload, index: int, attempt: int, log: str, missing: int) -> NoService:
+    """The state knows of bytes that are not here: say where they can be."""
+    state = call.engine.state
+    instance = state.instances.get(f"{workload.key}.{index}")
+    node = _node_of(instance, attempt) if instance is not None else ""
+    others = [name for name in state.meta.leaders if name != state.settings.server]
+    where = f"node {node} has not sent them" if node else "their node has not sent them"
+    if others:
+        where += f"; or they are on a server that led before and is away: {', '.join(others)}"
+    message = f"{missing:,} bytes of log {log} are not on this server: {where}"
+    return NoService(message, code="log_unavailable", params={"log": log, "missing": missing, "servers": others})
+
+
 async def _fetch(context: Context, log: str, end: LogEnd) -> None:
     """What is not here of a log that is over may be with the server that led when it was sent."""
-    wanted = context.logs.wanted(log, end) if context.peers is not None else 0
+    await context.logs.list_segments(log)
+    if not context.logs.wanted(log, end):
+        return
+    await context.logs.list_segments(log, again=True)  # another server may have sealed it since
+    wanted = context.logs.wanted(log, end)
     if context.peers is not None and wanted:
         await context.peers.fetch_log(log, wanted)
 
@@ -129,14 +147,6 @@ def _attempt(
     return attempt, log_end(state.instances[f"{workload.key}.{index}"], attempt, stream)
 
 
-def log_end(instance: Instance, attempt: int, stream: LogStream = LogStream.STDOUT) -> LogEnd:
-    """The end of a log of one of its attempts, as the state has it."""
-    if attempt == instance.attempt:
-        return LogEnd(instance.state not in ALLOCATED, _size(instance, stream))
-    sizes = [_size(line, stream) for line in instance.story if line.attempt == attempt and line.log_size is not None]
-    return LogEnd(True, sizes[-1] if sizes else None)
-
-
 def _following(instance: Instance, attempt: int) -> int:
     """The attempt after one; after none, the first of this instance: earlier numbers were of one that is forgotten."""
     if attempt:
@@ -144,11 +154,10 @@ def _following(instance: Instance, attempt: int) -> int:
     return min((line.attempt for line in instance.story if line.attempt), default=instance.attempt)
 
 
-def _size(end: Instance | InstanceTransition, stream: LogStream) -> int | None:
-    """None: its node has not reported it. An attempt that was never started has no stderr to report."""
-    if stream is LogStream.STDOUT or end.log_size is None:
-        return end.log_size
-    return end.stderr_size or 0
+def _node_of(instance: Instance, attempt: int) -> str:
+    """Where an attempt ran; "": that is forgotten."""
+    nodes = [line.node for line in instance.story if line.attempt == attempt and line.node]
+    return nodes[-1] if nodes else ""
 
 
 def streams_of(state: State, workload: Workload, index: int, attempt: int) -> tuple[LogStream, ...]:
@@ -217,7 +226,7 @@ class LogStreamer:
                     pieces[stream] = asyncio.ensure_future(anext(sources[stream], None))
                 if change.done():
                     change = watch.changed(self._key)
-                # A log itself looks at the state only now and then; the end is sent at once.
+                # A log itself listings at the state only now and then; the end is sent at once.
                 if may_be_over and all(self._is_complete(stream) for stream in pieces):
                     return
         finally:
@@ -277,8 +286,7 @@ class LogStreamer:
         instance, count = self._instance(), self._context.logs.missing(self._log(stream), self._end(stream))
         if instance is None or not count:
             return None
-        nodes = [line.node for line in instance.story if line.attempt == self._attempt and line.node]
-        return MissingView(self._attempt, count, nodes[-1] if nodes else "", stream)
+        return MissingView(self._attempt, count, _node_of(instance, self._attempt), stream)
 
     def _ending(self, instance: Instance | None) -> EndingView | None:
         """How it ended; None while it may still go on."""

@@ -201,9 +201,13 @@ async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.Monk
         agent, run = await running(made)
         write(made, run, b"first ")
         await agent.ends(run, log_size=10)
-        answer = await made.client.get(PATH, params={"offset": 6})
+        refused = await made.client.get(PATH, params={"offset": 6})
+        assert (refused.status_code, refused.json()["code"]) == (503, "log_unavailable"), "never empty"
+        assert refused.json()["params"] | {"log": ""} == {"log": "", "missing": 4, "servers": []}
+        assert f"node {run_node(made)} has not sent them" in refused.json()["message"]
+        answer = await made.client.get(PATH)
         report = {name: answer.headers[f"roost-log-{name}"] for name in ("size", "finished", "missing")}
-        assert (answer.content, report) == (b"", {"size": "6", "finished": "true", "missing": "4"})
+        assert (answer.content, report) == (b"first ", {"size": "6", "finished": "true", "missing": "4"})
         async with events(client, f"{PATH}/follow") as stream:
             assert b64decode((await stream.next())["data"]) == b"first "
             missing = await stream.next()
