@@ -80,11 +80,9 @@ class InputCache:
         with self._lock:
             if digest in self._sizes:
                 return
-            held = sum(self._sizes[other] for other in self._held if other in self._sizes)
-            if held + size > self._bytes_max:
-                message = f"{size} bytes do not fit: the cache has {self._bytes_max}, {held} are in use"
-                raise TooMuch(message, path=digest)
-            self._make_room(size)
+            if self._bytes + size > self._bytes_max:
+                self._check_room(digest, size)
+                self._make_room(size)
             self._bytes += size  # reserved: several may be on their way
             self._writes += 1
             temporary = self._folder / f"new-{self._writes}"
@@ -133,6 +131,12 @@ class InputCache:
             else:
                 self._drop(digest)
         return right
+
+    def _check_room(self, digest: str, size: int) -> None:
+        held = sum(self._sizes[other] for other in self._held if other in self._sizes)
+        if held + size > self._bytes_max:
+            message = f"{size} bytes do not fit: the cache has {self._bytes_max}, {held} are in use"
+            raise TooMuch(message, path=digest)
 
     def _make_room(self, size: int) -> None:
         for digest in list(self._sizes):
