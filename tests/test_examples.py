@@ -15,8 +15,8 @@ from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {
-    "array", "hello", "pinned", "pipeline", "placement", "release", "results", "rolling", "service", "steps",
-    "sweep", "template",
+    "array", "hello", "integration", "pinned", "pipeline", "placement", "release", "results", "rolling", "service",
+    "steps", "sweep", "template",
 }  # fmt: skip
 
 
@@ -58,6 +58,15 @@ def test_release(one: Served) -> None:
     assert b'released {"version":"1.4.2","changed":true}' in followed.stdout
     assert b"report a failure is skipped: its condition is false" in followed.stderr
     assert b"approved by" in one.roost("show", f"release-{run}-Go-live.0").stdout
+
+
+def test_integration(one: Served) -> None:
+    done = one.roost("ci", "run", str(EXAMPLES / "integration.yaml"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == b"test | 200\n"
+    run = done.stderr.decode().split()[2].rstrip(":")
+    assert one.roost("wait", f"{run}-test-web", "--timeout", "60s").returncode == 1
+    assert b"is finished" in one.roost("show", f"{run}-test-web").stdout
 
 
 def test_hello(one: Served) -> None:

@@ -49,6 +49,7 @@ def records() -> list[Change]:
         job("newest", concurrency={"group": "web main", "cancel": True}),
         job("skipped", **{"if": "false"}),
         job("approved", approve={}),
+        service("db", until="deploy"),
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
     gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from roost.core.passed_results import NOT_IN_NAMES, ResultsPassed, results_passed
+from roost.core.passed_results import NOT_IN_NAMES, ResultsPassed, name_for_dependents, results_passed
 from roost.core.state.outcome import Orders, Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -133,6 +133,6 @@ def _address_variables(state: State, workload: Workload) -> tuple[tuple[str, str
         ready = [address for address in addresses_of(state, other) if address.ready]
         for port in other.policy.ports:
             answer = [host_and_port(address.host, address.ports[port]) for address in ready if port in address.ports]
-            name = NOT_IN_NAMES.sub("_", f"ROOST_{other.name}_{port}".upper())
+            name = NOT_IN_NAMES.sub("_", f"ROOST_{name_for_dependents(other)}_{port}".upper())
             found.setdefault(name, ",".join(answer))
     return tuple(found.items())[:VARIABLES_MAX]

@@ -10,7 +10,7 @@ from roost.core.state.state import State
 from roost.model.keys import WorkloadKey, instance_key
 from roost.model.limits import RESULT_ELEMENTS_MAX, RESULT_VARIABLE_BYTES_MAX, RESULT_VARIABLES_BYTES_MAX
 from roost.model.records.workload import After, Workload
-from roost.model.spec.pipelines.labels import action_of, name_of
+from roost.model.spec.pipelines.labels import action_of, name_of, service_of
 from roost.model.states import FINISHED, Milestone, WorkloadKind
 
 NOT_IN_NAMES = re.compile("[^A-Z0-9]")
@@ -71,10 +71,10 @@ def variable_of(other: Workload) -> str:
 
 
 def name_for_dependents(other: Workload) -> str:
-    """The name of a workload; that of a job of a pipeline differs from run to run, so the name of its action."""
+    """The name of a workload; that of a pipeline differs from run to run, so the name of its action or service."""
     labels = dict(label.partition("=")[::2] for label in other.policy.labels if "=" in label)
-    action = action_of(other.name, labels)
-    return name_of(action) if action else other.name
+    title = service_of(other.name, labels) or action_of(other.name, labels)
+    return name_of(title) if title else other.name
 
 
 def result_of(state: State, condition: After, other: Workload, index: int) -> bytes | NotPassedBecause | None:

@@ -309,6 +309,7 @@ def _await_workload(state: State, workload: Workload) -> None:
         progress = state.progress_of(workload)
         progress.placed_count = max(progress.placed_count, workload.count)
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, key)
+    state.note_owner(workload)
     join_gang(state, workload)
     if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:  # the clock was set back
         workload.rollout = replace(workload.rollout, progress_ms=state.now_ms)  # also if finished: it may be retried

@@ -17,6 +17,7 @@ from roost.core.dependencies.release import approve, release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
 from roost.core.lifecycle import commands, retention, schedules, update
+from roost.core.lifecycle.companions import stop_companions
 from roost.core.lifecycle.restarts import lose_more
 from roost.core.lifecycle.stop import cancel_more
 from roost.core.nodes import drain, maintenance, pools, reports
@@ -67,6 +68,7 @@ def conclude(state: State, out: Step) -> Paced[None]:
     yield out.work
     reconcile(state, out, now)
     release_dependents(state, out, now)
+    stop_companions(state, out, now)
     more = yield from place(state, out, now)
     if not more:
         yield from reject_pending(state, out, now)
@@ -79,7 +81,7 @@ def conclude(state: State, out: Step) -> Paced[None]:
     if out.changes:
         state.revision += 1
     more = more or bool(state.dependency_changes) or (bool(state.dirty_services) and not in_maintenance(state))
-    more = more or bool(state.cancelling or state.losing)
+    more = more or bool(state.cancelling or state.losing or state.ended_owners)
     out.wake_at_ms = now if more else state.timers[0][0] if state.timers else None
 
 

@@ -151,6 +151,8 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
     state.at(workload.finished_ms + workload.policy.retention_ms, TimerKind.SWEEP, key)
     state.set_pending_conditions(workload, ())
     state.note_group(workload)
+    if key in state.companions:
+        state.ended_owners[key] = None
     state.notify_dependents(key)
     if workload.parent:
         state.ended_runs[workload.parent] = None

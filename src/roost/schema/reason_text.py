@@ -288,6 +288,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.ConditionFalse: "its condition is false: {condition}",
     attempts.ConditionUnclear: "its condition cannot be evaluated: {condition}: {error}",
     attempts.Superseded: "superseded by {superseded_by}",
+    attempts.OwnerEnded: "{owner} is finished",
     attempts.PlacedOnNode: "on {node} by {strategy}",
     attempts.Prefilled: "on {node}, behind {behind}",
     attempts.AcceptedByAgent: "accepted by the agent",

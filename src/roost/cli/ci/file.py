@@ -107,6 +107,7 @@ def _about(action: Action) -> str:
         str(fields["image"]) if fields.get("image") else "process",
         f"{steps} step{'s' if steps > 1 else ''}",
         f"{elements} elements" if elements != 1 else "",
+        f"{len(action.services)} service{'s' * (len(action.services) > 1)}" if action.services else "",
         f"after {' and '.join(needs)}" if needs else "",
     ]
     return ", ".join(filter(None, arguments))

@@ -17,7 +17,8 @@ def nothing_starts_too_early(state: State) -> Iterator[str]:
         workload = state.workloads.get(instance.workload)
         if workload is None:
             continue
-        if instance.blocked_on_dependency and (instance.attempt or instance.state in ALLOCATED):
+        is_again = instance.workload in state.companions  # a retry waits until its companions have started again
+        if instance.blocked_on_dependency and (instance.attempt and not is_again or instance.state in ALLOCATED):
             yield f"{key} is {instance.state} at attempt {instance.attempt} and waits for others"
         if workload.policy.schedule:
             yield f"{key} is of a workload that has a schedule"

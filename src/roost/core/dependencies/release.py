@@ -135,7 +135,8 @@ def bad_elements(state: State, workload: Workload, index: int) -> Reason | None:
 
 def bad_conditions(state: State, workload: Workload) -> Reason | None:
     """Why a workload that was never released cannot be retried; None: it can wait."""
-    conditions = [condition for condition in conditions_of(state, workload) if not condition.each]
+    companions = state.companions.get(workload.key, ())  # they start again with it
+    conditions = [item for item in conditions_of(state, workload) if not item.each and item.workload not in companions]
     return _first_impossible(state, workload, conditions)
 
 

@@ -1,10 +1,14 @@
 """Submit, cancel, retry. Documents were checked at the edge; these rules check them against the state."""
 
+from collections.abc import Sequence
+from itertools import chain
+
 from msgspec.structs import replace
 
 from roost.core.dependencies import release
 from roost.core.dependencies.inputs import take_present_files
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
+from roost.core.lifecycle.companions import ended_companions, owner_refusal, wait_for_companions
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
 from roost.core.lifecycle.stop import cancel_all, cancel_one
@@ -16,6 +20,7 @@ from roost.core.queue.gang import join_gang
 from roost.core.state.files import count_workload_files, project_full
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
+from roost.core.state.versions import instances_of
 from roost.core.transitions import reopen
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError
@@ -61,7 +66,7 @@ def submit(state: State, out: Step, event: Submit, now: int) -> Paced[None]:
     _check_files(state, event, new)
     keys: list[str] = [wanted.key for wanted in event.specs]
     yield from _check_affinity(state, keys, new)
-    refused = yield from after_refusal(state, new)
+    refused = owner_refusal(state, new) or (yield from after_refusal(state, new))
     if refused is not None:
         raise _at(refused[1], event, keys.index(refused[0]))
     results: dict[str, SubmitResult] = {}
@@ -175,6 +180,7 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
     state.workloads[key] = workload
     count_workload_files(state, workload, 1)
     state.note_group(workload)
+    state.note_owner(workload)
     join_gang(state, workload)
     state.touch_workload(workload)
     watch_queue(state, workload)
@@ -224,19 +230,33 @@ def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
     if not chosen and not fresh:
         message = f"nothing of {workload.key} has failed; name an instance ({workload.name}.0) to run it again anyway"
         raise Conflict(message, code="nothing_to_retry")
-    for instance in chosen:
+    companions = ended_companions(state, workload)
+    replicas = {companion.key: instances_of(state, companion) for companion in companions}
+    for instance in [*chosen, *chain.from_iterable(replicas.values())]:
         if may_still_run(state, instance):
             message = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
             raise Conflict(message, code="may_still_run")
         yield 1
+    for companion in companions:
+        unstarted = state.placed_count(companion) < companion.count
+        yield from _run_again(state, out, companion, replicas[companion.key], fresh=unstarted, now=now)
+    yield from _run_again(state, out, workload, chosen, fresh=fresh, now=now, companions=companions)
+    out.reply(event.request, workload.key)
+
+
+def _run_again(
+    state: State, out: Step, workload: Workload, chosen: list[Instance], *, fresh: bool, now: int,
+    companions: Sequence[Workload] = (),
+) -> Paced[None]:  # fmt: skip
     _wait_again(state, workload, chosen)
     _take_files_again(state, workload, chosen)
+    if companions:
+        wait_for_companions(state, workload, list(companions), chosen)
     _reopen(state, out, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
         requeue(state, out, instance, RetryRequested(out.principal), now)
         yield 1
-    out.reply(event.request, workload.key)
 
 
 def _chosen(state: State, workload: Workload, event: Retry) -> Paced[list[Instance]]:

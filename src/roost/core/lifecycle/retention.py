@@ -63,6 +63,8 @@ def forget(state: State, out: Step, workload: Workload) -> Paced[None]:
         forget_version(state, workload, number)
     unlink(state.gangs, workload.policy.gang, workload.key)
     state.schedules.pop(key, None)
+    if workload.policy.until:
+        unlink(state.companions, workload.policy.until, workload.key)
     if workload.parent:
         unlink(state.runs, workload.parent, workload.key)
     count_workload_files(state, state.workloads.pop(key), -1)

@@ -69,6 +69,8 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
     ):
         message = f"{key} has a condition over its dependencies; cancel it first to change them"
         return Conflict(message, code="cannot_change", path="if")
+    if policy.until != known.policy.until:
+        return Conflict(f"{key} lives, and how long cannot change", code="cannot_change", path="until")
     if policy.concurrency_group != known.policy.concurrency_group:
         return Conflict(f"{key} lives, and its group cannot change", code="cannot_change", path="concurrency")
     if bool(policy.schedule) != bool(known.policy.schedule):

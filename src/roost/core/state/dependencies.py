@@ -29,6 +29,8 @@ class Dependencies:
         self.runs: dict[str, dict[str, None]] = {}  # schedule -> its runs
         self.ended_runs: dict[str, None] = {}  # schedules of which a run has ended since the last sweep
         self.concurrency_groups: dict[str, dict[str, None]] = {}  # group -> its unfinished workloads, oldest first
+        self.companions: dict[str, dict[str, None]] = {}  # workload -> services that live as long as it
+        self.ended_owners: dict[str, None] = {}  # those of these workloads that have finished since the last step
         self.reconciling: dict[str, int] = {}  # services that are not as they are to be -> when that was checked last
         self.dirty_services: dict[str, None] = {}  # those of them that changed since
 
@@ -54,6 +56,12 @@ class Dependencies:
         group = workload.policy.concurrency_group
         if group:
             (unlink if workload.finished_ms else link)(self.concurrency_groups, group, workload.key)
+
+    def note_owner(self, workload: Workload) -> None:
+        """A workload is there. Whether its owner is, is checked in the next step."""
+        if workload.policy.until:
+            link(self.companions, workload.policy.until, workload.key)
+            self.ended_owners[workload.policy.until] = None
 
     def mark_dirty(self, key: str) -> None:
         """A service is to be reconciled until nothing of it has to be replaced, moved or retired."""

@@ -76,6 +76,12 @@ class Superseded(BaseReason, frozen=True):
     superseded_by: WorkloadRef | None
 
 
+class OwnerEnded(BaseReason, frozen=True):
+    """The workload that it lives as long as has finished."""
+
+    owner: WorkloadRef | None
+
+
 class PlacedOnNode(OnNode, frozen=True):
     """The scheduler chose a node for it."""
 
@@ -341,7 +347,7 @@ ACCEPTED_BY_AGENT = AcceptedByAgent()
 
 AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
-    | NeedsApproval | Approved | ConditionFalse | ConditionUnclear | Superseded
+    | NeedsApproval | Approved | ConditionFalse | ConditionUnclear | Superseded | OwnerEnded
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
     | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept
     | OutputsMissing | OutputsNotKept | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode

@@ -142,6 +142,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like
     inputs: tuple[Input, ...] = ()
     condition: str = ""  # CEL: whether it runs, decided when its dependencies are over; empty: it does
     approval_role: str = ""  # the role that has to approve it before it may start; empty: none
+    until: str = ""  # the key of a workload: it is cancelled when that one has finished
     concurrency_group: str = ""  # PROJECT/GROUP, of which a newer workload cancels it; empty: none does
 
 

@@ -20,6 +20,7 @@ from roost.model.spec.gates import (
     check_gated,
     concurrency_of,
     condition_of,
+    until_of,
 )  # fmt: skip
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
@@ -94,6 +95,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     condition: str = ""
     approve: ApproveBlock | None = None
     concurrency: ConcurrencyBlock | None = None
+    until: str = ""
     template: TemplateUse | None = None  # what it was made from
 
 
@@ -178,6 +180,7 @@ def check_document(document: Document, path: str = "") -> Policy:
         inputs=inputs,
         condition=check(condition_of, document.condition, _join(path, "if")),
         approval_role=document.approve.role if document.approve is not None else "",
+        until=check(until_of, document.until, kind, document.project, document.name, _join(path, "until")),
         concurrency_group=check(concurrency_of, document.concurrency, document.project, _join(path, "concurrency")),
     )
     problems.refuse()

@@ -1,4 +1,4 @@
-"""The blocks of a document about whether it runs at all: `if`, `approve` and `concurrency`, checked."""
+"""The blocks of a document about whether it runs, and how long: `if`, `approve`, `concurrency`, `until`; checked."""
 
 from typing import Any, Literal
 
@@ -7,7 +7,7 @@ import msgspec
 from roost.model.errors import Invalid
 from roost.model.keys import workload_key
 from roost.model.spec.language import Evaluation, Language
-from roost.model.spec.names import check_text
+from roost.model.spec.names import check_name, check_text
 from roost.model.states import WorkloadKind
 
 FIELDS = ("needs", "env")  # what a condition can speak about
@@ -52,6 +52,18 @@ def concurrency_of(block: ConcurrencyBlock | None, project: str, path: str) -> s
     if not block.cancel:
         raise Invalid(f"{path}.cancel", "write `cancel: true`: newer work of a group cancels older work")
     return workload_key(project, block.group)
+
+
+def until_of(owner: str, kind: WorkloadKind, project: str, name: str, path: str) -> str:
+    """The workload that a service lives as long as; empty: it runs until it is cancelled."""
+    if not owner:
+        return ""
+    check_name(owner, path)
+    if kind != WorkloadKind.SERVICE:
+        raise Invalid(path, f"only a service lives as long as another workload, not a {kind}")
+    if owner == name:
+        raise Invalid(path, "a service cannot live as long as itself")
+    return workload_key(project, owner)
 
 
 def decide(rule: str, needs: dict[str, Any], env: dict[str, str]) -> Evaluation:

@@ -22,6 +22,7 @@ class ActionView(msgspec.Struct, frozen=True):
 
     action: str
     needs: dict[str, str]  # the workloads of the actions that it needs, and how far they must have come
+    services: dict[str, str]  # its services by name: their workloads, which end with it
     workload: SubmittedView
 
 

@@ -108,7 +108,12 @@ async def start_pipeline(caller: Caller, request: pb.StartPipelineRequest) -> pb
     with renamed_paths(lambda path: path.replace("$", "pipeline")):
         made = await caller.perform(pipelines.start_pipeline, Documents(text))
     actions = [
-        pb.Action(action=item.action, needs=item.needs, workload=workload_message(item.workload, item.workload.result))
+        pb.Action(
+            action=item.action,
+            needs=item.needs,
+            services=item.services,
+            workload=workload_message(item.workload, item.workload.result),
+        )
         for item in made.actions
     ]
     return pb.StartPipelineReply(

@@ -139,7 +139,7 @@ def test_the_longest_names_and_the_most_actions() -> None:
 def test_fields_of_an_action_are_those_of_a_document() -> None:
     """A field that documents get is decided about here as well: it belongs to actions, or the message says where."""
     for field in ACTION_FIELDS:
-        if field != "needs":
+        if field not in ("needs", "services"):
             assert field in type(read_document({"name": "x"})).__struct_encode_fields__, field
     assert not set(ELSEWHERE) & set(ACTION_FIELDS)
 
@@ -350,47 +350,3 @@ def test_an_action_that_is_chosen_brings_those_whose_outputs_it_has() -> None:
 )
 def test_inputs_that_are_wrong_are_named(inputs: object, path: str) -> None:
     assert refusal(pipeline(action("build", inputs=inputs)))[0] == path
-
-
-# --- conditions, approval, concurrency --------------------------------------------------------------------------------
-
-
-def test_conditions_and_approval_are_those_of_the_job() -> None:
-    raw = pipeline(action(), action("deploy", needs="build", approve={"role": "admin"}, **{"if": "env.B == 'main'"}))
-    deploy = documents_of(raw, RUN, {"B": "main"})[1]
-    assert (deploy["if"], deploy["approve"]) == ("env.B == 'main'", {"role": "admin"})
-    policy = check_document(read_document(deploy))
-    assert (policy.condition, policy.approval_role) == ("env.B == 'main'", "admin")
-
-
-def test_a_run_has_one_group_for_each_value() -> None:
-    raw = pipeline(action(), action("test"), concurrency={"by": ["BRANCH"], "cancel": True}, env={"BRANCH": "main"})
-    groups = [document["concurrency"] for document in documents_of(raw, RUN)]
-    assert groups == [{"group": "web BRANCH=main", "cancel": True}] * 2
-    assert documents_of(raw, RUN, {"BRANCH": "dev"})[0]["concurrency"]["group"] == "web BRANCH=dev"
-    raw["concurrency"] = {"group": "all", "cancel": True}
-    assert documents_of(raw, RUN)[0]["concurrency"] == {"group": "all", "cancel": True}
-    assert check_document(read_document(documents_of(raw, RUN)[0])).concurrency_group == "default/all"
-
-
-@pytest.mark.parametrize(
-    ("raw", "path", "message"),
-    [
-        (pipeline(action(**{"if": "1 + 1"})), "actions[0].if", "a rule must say yes or no"),
-        (pipeline(action(**{"if": "branch == 'x'"})), "actions[0].if", "not a condition: nothing is called `branch`"),
-        (pipeline(action(**{"if": 3})), "actions[0].if", "this is a text, not 3"),
-        (pipeline(action(**{"if": "x" * 2_000})), "actions[0].if", "a rule may have 1000 characters"),
-        (pipeline(action(), action("b", **{"if": "needs.build.state == 'failed'"})), "actions[1].if",
-         "it speaks of 'build', and the action needs nothing"),
-        (pipeline(action(approve={"role": "king"})), "actions[0].approve.role", "this is submitter, operator or admin"),
-        (pipeline(action(approve=True)), "actions[0].approve", "this is a mapping"),
-        (pipeline(action(), concurrency={}), "concurrency.cancel", "write `cancel: true`"),
-        (pipeline(action(), concurrency={"cancel": True, "by": ["X"]}), "concurrency.by", "there is no variable 'X'"),
-        (pipeline(action(), concurrency={"groups": "x"}), "concurrency.groups", "there is no such field"),
-        (pipeline(action(), concurrency={"cancel": True, "group": "a\nb"}), "concurrency", "this must be one line"),
-    ],
-)  # fmt: skip
-def test_wrong_conditions_approvals_and_groups(raw: Any, path: str, message: str) -> None:
-    found = refusal(raw)
-    assert found[0] == path
-    assert found[1].startswith(message)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.model.spec.names import is_name
-from roost.model.spec.pipelines.labels import DERIVED_LENGTH_MAX, action_of, job_name, name_of
+from roost.model.spec.pipelines.labels import DERIVED_LENGTH_MAX, action_of, job_name, name_of, service_of
 
 
 def test_a_name_is_its_own_title() -> None:
@@ -36,3 +36,9 @@ def test_labels_of_other_uses_are_no_action() -> None:
     assert action_of(job_name("Web shop", "1", "Unit tests"), labels) == "Unit tests"
     assert action_of("web-1-test", labels) == ""
     assert action_of("web-1-test", {"action": "test"}) == ""
+
+
+def test_a_service_is_known_by_its_label_and_its_name() -> None:
+    labels = {"pipeline": "web", "run": "1", "action": "Unit tests", "service": "the db"}
+    assert service_of("web-1-Unit-tests-the-db", labels) == "the db"
+    assert service_of("web-1-Unit-tests", labels) == service_of("db", {"service": "db"}) == ""

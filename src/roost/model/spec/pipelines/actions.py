@@ -13,11 +13,20 @@ class Need(NamedTuple):
     path: str
 
 
+class ActionService(NamedTuple):
+    """A service that lives as long as an action: a database, a cache."""
+
+    title: str
+    fields: dict[str, Any]
+    path: str
+
+
 class Action(NamedTuple):
     number: int
     title: str
     needs: tuple[Need, ...]
     fields: dict[str, Any]
+    services: tuple[ActionService, ...] = ()
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_text
-from roost.model.spec.pipelines.actions import Action, Concurrency, Need, Pipeline, in_order
+from roost.model.spec.pipelines.actions import Action, ActionService, Concurrency, Need, Pipeline, in_order
 from roost.model.spec.pipelines.labels import OWN_LABELS, name_of
 from roost.model.spec.placement import between
 from roost.model.spec.problems import Problems, all_of, check_each, indexed
@@ -16,6 +16,7 @@ from roost.model.spec.reading import NO_SUCH_FIELD, did_you_mean, read
 from roost.model.spec.rule_parser import referenced_fields
 from roost.model.spec.submission import spec_of_document
 
+SERVICES_MAX = 16  # of one action: an action may wait for 64 workloads
 CONCURRENCY_VARIABLES_MAX = 8  # whose values are part of a group's name: a branch, a target, a platform
 ACTIONS_MAX = 1_000  # one request, one commit, one table to read; more of the same is one action with `each`
 WHEN = ("succeeded", "finished", "started")
@@ -25,6 +26,10 @@ ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
     "placement", "retention", "inputs", "outputs", "if", "approve",
+    "services",
+)  # fmt: skip
+SERVICE_FIELDS = (
+    "name", "image", "command", "env", "ports", "resources", "health", "priority", "grace", "placement",
 )  # fmt: skip
 ELSEWHERE = {  # what a workload document has and an action has not, and what to do about it
     "command": "an action has steps; write `steps: [COMMAND]`",
@@ -109,8 +114,30 @@ def _action(raw: object, path: str) -> Action:
         check(_mapping, fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
     check(_check_labels, fields.get("labels", {}), f"{path}.labels")
     check(_check_condition, fields.get("if", ""), needs or (), f"{path}.if")
+    services = check(_services, fields.pop("services", []), f"{path}.services")
     problems.refuse()
-    return Action(int(path.removeprefix("actions[").rstrip("]")), fields["name"], needs, fields)
+    return Action(int(path.removeprefix("actions[").rstrip("]")), fields["name"], needs, fields, tuple(services))
+
+
+def _services(raw: object, path: str) -> list[ActionService]:
+    if not isinstance(raw, list):
+        raise Invalid(path, "this is a list of services, each with a name, a command and ports")
+    between(len(raw), 0, SERVICES_MAX, path, "services")
+    services = check_each(_service, indexed(raw, path))
+    names: set[str] = set()
+    for service in services:
+        if name_of(service.title) in names:
+            raise Invalid(f"{service.path}.name", f"two services have the name {name_of(service.title)}")
+        names.add(name_of(service.title))
+    return services
+
+
+def _service(raw: object, path: str) -> ActionService:
+    fields = _mapping(raw, path, "a service is a mapping with a name, a command and ports")
+    _check_fields(fields, path, SERVICE_FIELDS, "a service")
+    _check_title(fields, f"{path}.name", "a service")
+    _mapping(fields.get("env", {}), f"{path}.env", "this is a mapping, such as {MODE: test}")
+    return ActionService(fields["name"], dict(fields), path)
 
 
 def _check_fields(fields: Mapping[str, Any], path: str, known: Sequence[str], noun: str) -> None:
@@ -119,7 +146,7 @@ def _check_fields(fields: Mapping[str, Any], path: str, known: Sequence[str], no
         if key not in known:
             message = NO_SUCH_FIELD + (did_you_mean(key, known) or f"; {noun} has {', '.join(known)}")
             here = f"{path}.{key:.60}" if path else f"{key:.60}"
-            wrong.append(Invalid(here, ELSEWHERE.get(key, message) if path else message))
+            wrong.append(Invalid(here, ELSEWHERE.get(key, message) if noun == "an action" else message))
     if wrong:
         raise all_of(wrong)
 

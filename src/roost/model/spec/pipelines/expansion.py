@@ -11,11 +11,12 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
 from roost.model.spec.names import check_text
-from roost.model.spec.pipelines.actions import Action, Pipeline, chosen
+from roost.model.spec.pipelines.actions import Action, ActionService, Pipeline, chosen
 from roost.model.spec.pipelines.definition import WHEN, read_pipeline
-from roost.model.spec.pipelines.labels import ACTION, PIPELINE, RUN, job_name, name_of
+from roost.model.spec.pipelines.labels import ACTION, OWN_LABELS, PIPELINE, RUN, SERVICE, job_name, name_of
 from roost.model.spec.problems import Problems
 from roost.model.spec.submission import spec_of_document
+from roost.model.states import Milestone
 
 RUN_LENGTH_MAX = 16  # of the part of a job's name that tells runs apart: it leaves 46 characters for the two others
 RETENTION_MS_MIN = 60_000  # of a finished action: clients must be able to read its result
@@ -31,25 +32,37 @@ class RunOptions(NamedTuple):
 
 
 class Job(NamedTuple):
+    """The workload of an action, or of one of its services."""
+
     action: Action
+    path: str
     document: dict[str, Any]
     spec: WorkloadSpec
+    service: str = ""  # its title
 
     @property
     def needs(self) -> dict[str, str]:
-        """The names of the jobs that it needs, and how far they must have come."""
+        """The names of the jobs that an action needs, and how far they must have come."""
         prefix = self.spec.name.removesuffix(self.action.name)
         return {f"{prefix}{need.action}": need.when for need in self.action.needs}
 
 
 def jobs_of(raw: object, run: str, options: RunOptions) -> tuple[Pipeline, list[Job]]:
-    """The pipeline, and its jobs, each after those it needs. Raises everything that is wrong with the file."""
+    """The pipeline, and its jobs, each after those it needs, and its services, each after the job of its action.
+
+    Raises everything that is wrong with the file.
+    """
     pipeline = chosen(read_pipeline(raw), options.only)
     if not (run.isascii() and run.isalnum() and len(run) <= RUN_LENGTH_MAX):
         raise Invalid("run", f"a run is 1 to {RUN_LENGTH_MAX} letters and digits, not {run!r:.60}")
     problems = Problems()
     group = _group(pipeline, options)
-    jobs = [problems.check(_job, pipeline, action, run, options, group) for action in pipeline.actions]
+    jobs: list[Job] = []
+    for action in pipeline.actions:
+        job = problems.check(_job, pipeline, action, run, options, group)
+        jobs.append(job)
+        for service in action.services if job is not None else ():
+            jobs.append(problems.check(_service, pipeline, job, service, options))
     problems.refuse()
     return pipeline, jobs
 
@@ -69,13 +82,13 @@ def _group(pipeline: Pipeline, options: RunOptions) -> str:
     return group
 
 
-def path_in_file(path: str, actions: Sequence[Action]) -> str:
+def path_in_file(path: str, places: Sequence[str]) -> str:
     """The place in the file that an error about the jobs of a run is about: `[2].after[0]` is `actions[0].needs[0]`."""
     found = _POSITION.match(path)
     number, field = (int(found[1]), path[found.end() :]) if found else (0, path)
-    if not path or number >= len(actions):
+    if not path or number >= len(places):
         return path
-    here = actions[number].path
+    here = places[number]
     field = re.sub("^after", "needs", field)
     return f"{here}.{field}" if field and field != "$" else here
 
@@ -96,15 +109,41 @@ def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions, grou
         document["retention"] = options.retention
     if group:
         document["concurrency"] = {"group": group, "cancel": True}
-    if action.needs:
-        others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+    others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+    others += [(_service_name(name, service), Milestone.STARTED) for service in action.services]
+    if others:
         document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
     if isinstance(action.fields.get("inputs"), list):
         document["inputs"] = [_input(item, f"{pipeline.name}-{run}-") for item in action.fields["inputs"]]
     spec = spec_of_document(document, action.path)
     if spec.policy.retention_ms < RETENTION_MS_MIN:
         raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
-    return Job(action, document, spec)
+    return Job(action, action.path, document, spec)
+
+
+def _service(pipeline: Pipeline, job: Job, service: ActionService, options: RunOptions) -> Job:
+    """A service that starts when the needs of its action are over, and ends with it."""
+    needs = job.document.get("after", [])[: len(job.action.needs)]  # the rest are the services
+    document = {
+        **service.fields,
+        "kind": "service",
+        "name": _service_name(job.spec.name, service),
+        "project": pipeline.project,
+        "env": {**pipeline.env, **service.fields.get("env", {}), **options.variables},
+        "labels": {**{label: job.document["labels"][label] for label in OWN_LABELS}, SERVICE: service.title},
+        "until": job.spec.name,
+        "after": needs,
+        **({"retention": job.document["retention"]} if "retention" in job.document else {}),
+    }
+    return Job(job.action, service.path, document, spec_of_document(document, service.path), service.title)
+
+
+def _service_name(job: str, service: ActionService) -> str:
+    name = f"{job}-{name_of(service.title)}"
+    if len(name) > limits.NAME_LENGTH_MAX:
+        message = f"it would be called {name} and have {len(name)} characters, at most {limits.NAME_LENGTH_MAX}"
+        raise Invalid(f"{service.path}.name", f"{message}; shorten this name")
+    return name
 
 
 def _input(item: Any, prefix: str) -> Any:

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from roost.model.spec.names import is_name
 
-PIPELINE, RUN, ACTION = "pipeline", "run", "action"
+PIPELINE, RUN, ACTION, SERVICE = "pipeline", "run", "action", "service"
 OWN_LABELS = (PIPELINE, RUN, ACTION)
 DERIVED_LENGTH_MAX = 26  # of a name made from a title: PIPELINE-RUN-ACTION has 63 with two of them, and 9 for the run
 _OTHER = re.compile("[^A-Za-z0-9]+")
@@ -42,3 +42,10 @@ def action_of(name: str, labels: Mapping[str, str]) -> str:
         return ""
     action = labels[ACTION]
     return action if name == job_name(labels[PIPELINE], labels[RUN], action) else ""
+
+
+def service_of(name: str, labels: Mapping[str, str]) -> str:
+    """The title of a service of an action; nothing: it is none."""
+    service = labels.get(SERVICE, "")
+    suffix = f"-{name_of(service)}"
+    return service if service and name.endswith(suffix) and action_of(name.removesuffix(suffix), labels) else ""

@@ -2,13 +2,13 @@
 
 import os
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from roost.core.state.state import State
 from roost.model.events import Submit, WorkloadSpec
-from roost.model.spec.pipelines.actions import Action
+from roost.model.keys import split_workload_key
 from roost.model.spec.pipelines.expansion import Job, RunOptions, jobs_of, path_in_file
 from roost.model.spec.problems import Problems
 from roost.model.spec.reading import read
@@ -36,6 +36,13 @@ from roost.server.waiting import Slices
 RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
 
 
+class JobPlace(NamedTuple):
+    path: str  # in the file
+    action: str
+    service: str
+    needs: dict[str, str]
+
+
 class Expanded(NamedTuple):
     """What is known of a run beside its jobs."""
 
@@ -43,13 +50,11 @@ class Expanded(NamedTuple):
     pipeline: str
     name: str
     run: str
-    actions: tuple[tuple[int, str], ...]  # the place of each in the file, and its title
-    needs: tuple[dict[str, str], ...]
+    jobs: tuple[JobPlace, ...]
 
     def path(self, path: str) -> str:
         """The place in the request that an error about a job is about."""
-        actions = [Action(number, title, (), {}) for number, title in self.actions]
-        found = path_in_file(path, actions)
+        found = path_in_file(path, [job.path for job in self.jobs])
         return f"pipeline.{found}" if found else ""
 
 
@@ -63,9 +68,12 @@ async def start_pipeline(call: Call, start: Documents) -> StartedRun:
         since = (await call.state()).revision
         submitted = await call.ask(lambda number: Submit(number, wanted))
     slices, known = Slices(), Known()
-    actions = []
-    for item, (_, title), needs in zip(submitted, expanded.actions, expanded.needs, strict=True):
-        actions.append(ActionView(title, needs, submitted_view(call, item, known)))
+    actions: list[ActionView] = []
+    for item, job in zip(submitted, expanded.jobs, strict=True):
+        if job.service:
+            actions[-1].services[job.service] = split_workload_key(item.key)[1]
+        else:
+            actions.append(ActionView(job.action, job.needs, {}, submitted_view(call, item, known)))
         await slices.pause()
     return StartedRun(
         expanded.project, expanded.pipeline, expanded.run, f"{expanded.name}-{expanded.run}", since, actions
@@ -76,13 +84,19 @@ async def _read(call: Call, start: Documents, run: str) -> tuple[Expanded, tuple
     """The jobs of a run. A large file is read beside the loop."""
     if len(start.text) <= QUICK_BYTES_MAX:
         body = _body(start)
-        actions = body.pipeline.get("actions")
-        listed = actions if isinstance(actions, list) else []
+        actions = _list_of(body.pipeline, "actions")
+        listed = [*actions, *(service for action in actions for service in _list_of(action, "services"))]
         if len(listed) <= QUICK_DOCUMENTS_MAX and sum(map(count_rules, listed)) <= QUICK_RULES_MAX:
             expanded, jobs = _expanded(body, run)
             return expanded, tuple(job.spec for job in jobs)
     head, *pieces = await call.context.reading.ask(partial(_packed, start, run), call.principal.name)
     return msgspec.msgpack.decode(head, type=Expanded), await unpacked(pieces)
+
+
+def _list_of(raw: object, field: str) -> list[Any]:
+    """A field that may be a list, before that is checked."""
+    found = raw.get(field) if isinstance(raw, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _packed(start: Documents, run: str, _: State) -> list[bytes]:
@@ -101,9 +115,8 @@ def _expanded(body: PipelineStart, run: str) -> tuple[Expanded, list[Job]]:
         pipeline, jobs = jobs_of(body.pipeline, body.run or run, options)
         problems, rules = Problems(), RuleLimit()
         for job in jobs:
-            problems.check(check_driver, job.spec, job.action.path)
-            problems.check(rules.add, job.spec, f"{job.action.path}.placement")
+            problems.check(check_driver, job.spec, job.path)
+            problems.check(rules.add, job.spec, f"{job.path}.placement")
         problems.refuse()
-    actions = tuple((job.action.number, job.action.title) for job in jobs)
-    needs = tuple(job.needs for job in jobs)
-    return Expanded(pipeline.project, pipeline.title, pipeline.name, body.run or run, actions, needs), jobs
+    places = tuple(JobPlace(job.path, job.action.title, job.service, job.needs) for job in jobs)
+    return Expanded(pipeline.project, pipeline.title, pipeline.name, body.run or run, places), jobs

@@ -134,3 +134,17 @@ async def test_a_newer_run_supersedes_an_older_one_in_the_same_commit() -> None:
         old = await made.get("/v1/workloads/default/web-r1-build")
         assert (old["state"], old["reason"]["code"]) == ("cancelled", "superseded")
         assert old["message"] == "superseded by default/web-r2-build"
+
+
+async def test_services_are_submitted_with_their_action() -> None:
+    raw = pipeline({"name": "test", "services": [{"name": "db", "command": "x"}]}, {"name": "lint"})
+    async with inprocess_server() as made:
+        started = await made.post(PATH, {"pipeline": raw, "run": "r1"}, expect=201)
+        assert [(item["action"], item["services"]) for item in started["actions"]] == [
+            ("test", {"db": "web-r1-test-db"}),
+            ("lint", {}),
+        ]
+        assert (await made.get("/v1/workloads/default/web-r1-test-db"))["kind"] == "service"
+        raw["actions"][0]["services"][0]["env"] = {"K": {"secret": "none"}}
+        refused = await made.post(PATH, {"pipeline": raw, "run": "r2"}, expect=422)
+        assert refused["path"] == "pipeline.actions[0].services[0].env.K"
