@@ -10,7 +10,15 @@ with Client(*find_config()) as client:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from roost.client.errors import ApiError, ClientError, NotConfigured, Unreachable, WaitTimedOut
+from roost.client.errors import (
+    ApiError,
+    CannotSend,
+    CannotWrite,
+    ClientError,
+    NotConfigured,
+    Unreachable,
+    WaitTimedOut,
+)
 
 if TYPE_CHECKING:
     from roost.client.client import Client
@@ -18,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApiError",
+    "CannotSend",
+    "CannotWrite",
     "Client",
     "ClientError",
     "Config",

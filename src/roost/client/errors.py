@@ -5,6 +5,8 @@ ClientError             a message, and what to do next
 ├── Unreachable         nothing answers there, or it stopped answering
 ├── WaitTimedOut        what was waited for has not happened in time
 ├── LogIncomplete       the end of a log is not where the server can reach it
+├── CannotSend          a file of this machine cannot be read, or cannot travel: path
+├── CannotWrite         a fetched file cannot be written here: path
 └── ApiError            the server refused: status, code, message, path, params, hint
 """
 
@@ -44,6 +46,20 @@ class LogIncomplete(ClientError):
             message or f"the last {missing} bytes of the log are missing: the node has not sent them", hint
         )
         self.missing = missing
+
+
+class _OfFile(ClientError):
+    def __init__(self, path: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message, hint)
+        self.path = path
+
+
+class CannotSend(_OfFile):
+    """A file of this machine cannot be read, or cannot travel. Nothing was submitted."""
+
+
+class CannotWrite(_OfFile):
+    """A fetched file cannot be written here. What was there before is unchanged."""
 
 
 class ApiError(ClientError):

@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlsplit
@@ -29,6 +29,8 @@ ALIVE = (
 )
 IDLE_REUSE_S = 2.0  # servers drop idle connections after 5 s; a POST must not meet one that is just being dropped
 ERROR_BYTES_MAX = 64 * 1024  # an error is a sentence; whatever is longer comes from a proxy
+BLOCK_BYTES = 1 << 20  # of a download, held in memory; smaller blocks cost more calls
+JSON, BYTES = "application/json", "application/octet-stream"
 
 Query = Mapping[str, str | int | bool | Sequence[str] | None]
 
@@ -55,11 +57,17 @@ class Transport:
         self._connection: HTTPConnection | None = None
         self._used_at = 0.0
 
-    def call(self, method: str, path: str, query: Query | None = None, body: bytes | None = None) -> HttpAnswer:
-        """Ask and wait for the answer. Raises ApiError, Unreachable."""
+    def call(
+        self, method: str, path: str, query: Query | None = None, body: bytes | memoryview | None = None,
+        kind: str = JSON, sent: Callable[[], None] = lambda: None,
+    ) -> HttpAnswer:  # fmt: skip
+        """Ask and wait for the answer. Raises ApiError, Unreachable.
+
+        `kind`: the media type of the body. `sent`: called when the body is out, before the answer; maybe repeatedly.
+        """
         for tried in range(len(self._places)):
             try:
-                return self._call(method, path, query, body)
+                return self._call(method, path, query, body, kind, sent)
             except ApiError as error:
                 if not may_send_again(error.code, is_idempotent=False) or tried == len(self._places) - 1:
                     raise
@@ -70,16 +78,49 @@ class Transport:
             self._leave()
         raise AssertionError("there is at least one server")
 
-    def _call(self, method: str, path: str, query: Query | None, body: bytes | None) -> HttpAnswer:
+    def _call(
+        self, method: str, path: str, query: Query | None, body: bytes | memoryview | None, kind: str,
+        sent: Callable[[], None],
+    ) -> HttpAnswer:  # fmt: skip
         connection, fresh = self._take()
         try:
-            return self._exchange(connection, method, path, query, body)
+            return self._exchange(connection, method, path, query, body, kind, sent)
         except Unreachable:
             # A kept connection may have been dropped by the other side.
             if fresh or method != "GET":
                 raise
         connection, _ = self._take()
-        return self._exchange(connection, method, path, query, body)
+        return self._exchange(connection, method, path, query, body, kind, sent)
+
+    def copy(self) -> "Transport":
+        """Another one to the same servers, for another thread."""
+        other = Transport(self.url, "", self._ca)
+        other._headers, other._tls = self._headers, self._tls
+        return other
+
+    def download(self, path: str, start: int = 0) -> Iterator[memoryview]:
+        """The bytes of an answer from `start` on. Each block is overwritten by the next. Raises ApiError, Unreachable.
+
+        Ends early where the connection breaks in a way that looks like the end: the caller counts.
+        """
+        connection, _ = self._take()
+        headers = {**self._headers, "Range": f"bytes={start}-"} if start else self._headers
+        block = memoryview(bytearray(BLOCK_BYTES))
+        whole = False
+        try:
+            connection.request("GET", self._target(path, None), headers=headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _reported(response.status, response.read(ERROR_BYTES_MAX))
+            while length := response.readinto(block):
+                yield block[:length]
+            whole = not response.will_close
+            self._used_at = time.monotonic()
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            if not whole:
+                self.close()
 
     def stream(self, path: str, query: Query | None, last_id: str) -> EventStream:
         connection = self._connect()
@@ -102,11 +143,13 @@ class Transport:
             self._connection = None
 
     def _exchange(
-        self, connection: HTTPConnection, method: str, path: str, query: Query | None, body: bytes | None
-    ) -> HttpAnswer:
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        self, connection: HTTPConnection, method: str, path: str, query: Query | None,
+        body: bytes | memoryview | None, kind: str, sent: Callable[[], None],
+    ) -> HttpAnswer:  # fmt: skip
+        headers = self._headers if body is None else {**self._headers, "Content-Type": kind}
         try:
             connection.request(method, self._target(path, query), body, headers)
+            sent()
             response = connection.getresponse()
             answer = response.read()
         except (OSError, HTTPException) as error:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from roost.client.errors import ApiError, LogIncomplete
+from roost.client.files.calls import FileCalls
 from roost.client.namespace import DETAILS, Namespace, path_of
 from roost.client.stream import LogFollower
 from roost.client.transport import Query
@@ -26,7 +27,10 @@ Streams = Literal["stdout", "stderr", "all"]
 
 
 class WorkloadCalls(WaitCalls):
-    """Submit, list, explain, cancel; versions and waiting."""
+    """Submit, list, explain, cancel; versions and waiting.
+
+    What inputs of a document name on this machine (`from: ./data`) is sent before it is submitted.
+    """
 
     def submit(
         self, document: Document, *, same_ok: bool = False, plan: str = "", rerun: bool = False
@@ -34,26 +38,26 @@ class WorkloadCalls(WaitCalls):
         """Submit a workload. With `same_ok` a live one of that name is no conflict, and a finished job with the same
         document runs again only with `rerun`. `plan`: the token of a plan."""
         query: Query = {"same_ok": same_ok or None, "plan": plan, "rerun": rerun or None}
-        return self._call("POST", "/v1/workloads", work.SubmittedView, document, query)
+        return self._call("POST", "/v1/workloads", work.SubmittedView, self._sent(document), query)
 
     def submit_batch(
         self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = "", rerun: bool = False
     ) -> builtins.list[work.SubmittedView]:
         """Submit many workloads, all or none. `plan`: the token of a plan for them."""
         query: Query = {"same_ok": same_ok or None, "plan": plan, "rerun": rerun or None}
-        return self._call("POST", "/v1/workloads/batch", work.Accepted, documents, query).items
+        return self._call("POST", "/v1/workloads/batch", work.Accepted, list(map(self._sent, documents)), query).items
 
     def start_pipeline(
         self, pipeline: Mapping[str, Any], *, variables: Mapping[str, str] | None = None, only: Sequence[str] = (),
         retention: str = "", run: str = "",
     ) -> StartedRun:  # fmt: skip
         """Run a pipeline, all of its actions or none. `only`: these actions and their dependencies."""
-        body = PipelineStart(dict(pipeline), dict(variables or {}), [*only], retention, run)
+        body = PipelineStart(dict(self._sent(pipeline)), dict(variables or {}), [*only], retention, run)
         return self._call("POST", "/v1/pipelines", StartedRun, body)
 
     def plan(self, documents: Sequence[Document]) -> PlanView:
         """What submitting workloads would do; nothing is done. Its token makes a submission do exactly that."""
-        return self._call("POST", "/v1/plans", PlanView, documents)
+        return self._call("POST", "/v1/plans", PlanView, list(map(self._sent, documents)))
 
     def list(
         self, *, project: str = "", name: str = "", state: str = "", label: str = "", limit: int | None = None,
@@ -102,6 +106,9 @@ class WorkloadCalls(WaitCalls):
         """Roll back to an earlier version, which becomes a new one; by default the last good one."""
         body = {} if version is None else {"version": version}
         return self._call("POST", _path(project, name, "/rollback"), work.WorkloadView, body)
+
+    def _sent(self, document: Document) -> Document:
+        return FileCalls(self._transport).send_inputs(document)
 
     def run_to_end(self, document: Document, timeout_s: float | None = None) -> work.WorkloadDetail:
         workload = self.submit(document)

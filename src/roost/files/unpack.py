@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,7 +27,7 @@ class NewFile(NamedTuple):
 
 
 class Unpack:
-    """`with Unpack(folder, manifest) as tree:` fills a new folder; an error leaves none.
+    """`with Unpack(folder, manifest) as tree:` fills a new folder; an error leaves none. Several threads may add files.
 
     Raises Invalid with the path for a manifest or content that is wrong, OSError for what the disk refuses.
     `owner`: the user that gets the files, if we are root.
@@ -39,6 +40,7 @@ class Unpack:
         self._path = folder
         self._manifest = manifest
         self._owner = owner
+        self._lock = threading.Lock()  # of `_below`, which has one folder open at a time
         self._pending: dict[str, list[FileEntry]] = {}
         for file in manifest.files():
             self._pending.setdefault(file.digest, []).append(file)
@@ -74,28 +76,30 @@ class Unpack:
         """Digests and sizes of the files that are still to come."""
         return {digest: files[0].size for digest, files in self._pending.items()}
 
-    def add(self, digest: str, chunks: Iterable[bytes]) -> None:
+    def add(self, digest: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Make all files with this digest, from bytes that are verified. Small files are one chunk."""
         first, *others = self._take(digest)
-        target = self._target(first)
-        descriptor = os.open(target.name, NEW_FILE, 0o600, dir_fd=target.folder)
+        with self._lock:
+            descriptor = self._below.open(first.path, NEW_FILE)
         try:
             write_verified(descriptor, first, chunks)
             _hand_over(descriptor, first.mode, self._owner)
         finally:
             os.close(descriptor)
         if others:
-            source = self._below.open(first.path, FILE)
-            try:
-                for file in others:
-                    copy(source, self._target(file), self._owner)
-            finally:
-                os.close(source)
+            with self._lock:
+                source = self._below.open(first.path, FILE)
+                try:
+                    for file in others:
+                        copy(source, self._target(file), self._owner)
+                finally:
+                    os.close(source)
 
     def place(self, digest: str, make: Callable[[NewFile], None]) -> None:
         """Let `make` make all files with this digest, from bytes that were verified before."""
-        for file in self._take(digest):
-            make(self._target(file))
+        with self._lock:
+            for file in self._take(digest):
+                make(self._target(file))
 
     def _take(self, digest: str) -> list[FileEntry]:
         files = self._pending.pop(digest, None)
@@ -121,7 +125,7 @@ class Unpack:
             os.fchown(self._below.root, self._owner, -1)
 
 
-def write_verified(descriptor: int, file: FileEntry, chunks: Iterable[bytes]) -> None:
+def write_verified(descriptor: int, file: FileEntry, chunks: Iterable[bytes | memoryview]) -> None:
     """The bytes of an entry, and no others: raises Invalid with its path."""
     hasher, written = hashlib.sha256(), 0
     for chunk in chunks:

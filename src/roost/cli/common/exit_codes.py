@@ -9,7 +9,7 @@ from typing import IO, Any
 import click
 
 from roost.cli.common.output import printable_lines
-from roost.client.errors import ApiError, ClientError, NotConfigured, Unreachable, WaitTimedOut
+from roost.client.errors import ApiError, CannotSend, ClientError, NotConfigured, Unreachable, WaitTimedOut
 from roost.model.errors import Invalid
 
 DONE = 0
@@ -77,6 +77,8 @@ def exit_code_of(error: ClientError) -> int:
         return NO_SERVER
     if isinstance(error, WaitTimedOut):
         return TIMED_OUT
+    if isinstance(error, CannotSend):
+        return USAGE
     if isinstance(error, ApiError) and error.code == "rejected":
         return NOT_PLACED
     if isinstance(error, ApiError):
