@@ -41,6 +41,15 @@ def fault(line: str) -> str:
             return f"there is no command {arguments[0]}"
         command = found
         arguments = arguments[1:]
+    context = click.Context(command, **command.context_settings)
+    if not context.allow_interspersed_args:  # what follows the first word belongs to another command
+        try:
+            command.make_parser(context).parse_args(list(arguments))
+        except click.NoSuchOption as error:
+            return f"there is no option {error.option_name}"
+        except click.UsageError:
+            pass
+        return ""
     options = {"--help", *(name for option in command.params for name in (*option.opts, *option.secondary_opts))}
     given = arguments[: arguments.index("--")] if "--" in arguments else arguments
     unknown = [word for word in given if word.startswith("--") and re.split(r"[=,.:]", word)[0] not in options]
@@ -58,6 +67,8 @@ def test_named_commands_exist() -> None:
     assert not wrong, "\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize("line", ["roost resume node-1", "roost drain node-1 --resume", "roost nodes NAME"])
+@pytest.mark.parametrize(
+    "line", ["roost resume node-1", "roost drain node-1 --resume", "roost nodes NAME", "roost run --lr 1 x"]
+)
 def test_wrong_commands_are_noticed(line: str) -> None:
     assert fault(line)

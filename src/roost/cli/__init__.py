@@ -31,6 +31,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("work.show:show", "Show one workload or instance, with its story."),
         "logs": ("work.logs:logs", "Print the logs of instances."),
         "result": ("work.result:result", "Print the JSON that runs have written as their result."),
+        "outputs": ("files.outputs:outputs", "List the files that a workload left."),
+        "get": ("files.outputs:get", "Fetch the files that a workload left."),
         "services": ("work.services:services", "List addresses of services, and which replicas are ready."),
         "versions": ("work.rollback:versions", "List the versions of a workload, and what each changed."),
         "history": ("work.history:history", "List finished workloads."),

@@ -103,6 +103,7 @@ def run(
     """
     checked = read_pipeline_file(file, RunOptions(variables, only, retention), project)
     with connect() as client:
+        checked = checked.sent(client)
         if no_follow:
             made, *_ = checked.start(client)
             sys.exit(_leave(client, made, as_json))

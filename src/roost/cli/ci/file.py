@@ -7,6 +7,7 @@ from roost.cli.ci.runs import PipelineRun, elements_of
 from roost.cli.ci.stages import GOOD, Stage, needs_of
 from roost.cli.common.array_file import with_action_values
 from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of, on_lines
+from roost.cli.common.sending import checked_inputs, send_inputs
 from roost.cli.work.apply import read_file
 from roost.client import Client
 from roost.client.errors import ApiError
@@ -25,6 +26,11 @@ class PipelineFile(NamedTuple):
     raw: dict[str, Any]
     pipeline: Pipeline
     options: RunOptions
+
+    def sent(self, client: Client) -> "PipelineFile":
+        """The same, after its inputs from this machine were sent."""
+        ((_, raw),) = send_inputs(client, [(self.file, self.raw)])
+        return self._replace(raw=raw)
 
     def start(self, client: Client) -> tuple[PipelineRun, list[Stage], int]:
         """Start all actions, or none. The run, its stages, and a revision from before it."""
@@ -54,7 +60,7 @@ def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> Pip
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
     try:
-        pipeline, _ = jobs_of(raw, EXAMPLE_RUN, options)
+        pipeline, _ = jobs_of(checked_inputs(raw, file), EXAMPLE_RUN, options)
     except Invalid as error:
         raise Failure(on_lines(f"{file}: {item}" for item in error.every), exit_code=USAGE) from None
     return PipelineFile(file, raw, pipeline, options)

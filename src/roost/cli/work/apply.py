@@ -23,10 +23,12 @@ from roost.cli.common.exit_codes import (
 from roost.cli.common.options import FILE, json_option
 from roost.cli.common.output import Output, echo_err, print_json, print_table
 from roost.cli.common.rollout_progress import follow, seconds, timeout_option, wait_option
+from roost.cli.common.sending import send_inputs
 from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import Target
 from roost.cli.work.why import explain, warn_unenforced
 from roost.client.errors import ApiError
+from roost.client.files.inputs import with_absolute_paths
 from roost.client.wait import RolloutStatus
 from roost.model.errors import Unreadable
 from roost.model.spec.folded_lines import refuse_folded_items
@@ -56,6 +58,7 @@ def apply(files: tuple[str, ...], plan: str, rerun: bool, wait: bool, timeout: s
     A file may have several documents, or a list. All are accepted, or none. A live workload with the same document is
     not changed; with another document it gets a new version. A finished job with the same document is not run again.
     --wait waits until a service is available, and until a job is finished; not for the runs of a schedule.
+    Inputs from a path of this machine (`from: ./data`, relative to the file) are sent before.
 
     Examples:
       roost apply -f job.yaml
@@ -72,6 +75,7 @@ def apply(files: tuple[str, ...], plan: str, rerun: bool, wait: bool, timeout: s
     places = _read_files(files)
     with connect() as client:
         with _explained_where(places):
+            places = send_inputs(client, places)
             documents = [document for _, document in places]
             if len(documents) == 1:
                 done = [client.workloads.submit(documents[0], same_ok=True, plan=plan, rerun=rerun)]
@@ -153,7 +157,8 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     flat = [document for document in chain.from_iterable(nested) if document is not None]
     for number, document in enumerate(flat, start=1):
         where = file if len(flat) == 1 else f"{file}: workload {number}"
-        yield where, with_values(document, where, Path(file).parent)
+        folder = Path(file).parent
+        yield where, with_absolute_paths(with_values(document, where, folder), folder)
 
 
 @contextmanager
@@ -190,7 +195,7 @@ def split_path(path: str, documents: int) -> tuple[int, str]:
 def plan(files: tuple[str, ...]) -> Output:
     """Show what applying a file would do: placements, pending instances and why, preemptions.
 
-    The scheduler decides on a copy of the state. Nothing changes.
+    The scheduler decides on a copy of the state. Nothing changes; only inputs from this machine are sent.
 
     Examples:
       roost plan -f job.yaml
@@ -202,7 +207,7 @@ def plan(files: tuple[str, ...]) -> Output:
     """
     places = _read_files(files)
     with connect() as client, _explained_where(places):
-        made = client.workloads.plan([document for _, document in places])
+        made = client.workloads.plan([document for _, document in send_inputs(client, places)])
     return Output(made, lambda: _print_plan(made), WOULD_CHANGE if made.changes else DONE)
 
 

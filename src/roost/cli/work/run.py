@@ -1,9 +1,9 @@
 """roost run: submit a command, stream its output, return its exit code."""
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,9 +13,11 @@ from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
 from roost.cli.common.options import json_option, pairs, pairs_option, project_option
 from roost.cli.common.output import echo_err, print_json, print_json_line
+from roost.cli.common.sending import send_paths, sent_places
 from roost.cli.common.session import connect
 from roost.cli.common.targets import Target
 from roost.cli.common.template_values import TEMPLATE, TemplateName, template_block
+from roost.cli.work.script import find_script
 from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, warn_unenforced
 from roost.client import Client
 from roost.schema.feed import EndingView
@@ -56,6 +58,12 @@ CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less,
     "--stderr", type=click.Choice(("merge", "separate")),
     help="Into the log of stdout, or a log of its own. [default: separate if stdout and stderr differ here]",
 )  # fmt: skip
+@click.option("--send", "sent", multiple=True, metavar="PATH[:TO]",
+              help="A file or directory for the work directory; repeatable.")  # fmt: skip
+@click.option("--workdir", type=click.Path(), metavar="DIR", help="Send what is in a directory, and run there.")
+@click.option("--no-send", is_flag=True, help="Do not send a script of this machine by itself.")
+@click.option("-o", "--output", "outputs", multiple=True, metavar="PATTERN",
+              help="Files to keep when it has ended; `roost get NAME` fetches them.")  # fmt: skip
 @click.option("-d", "--detach", is_flag=True, help="Submit it, print its name, and exit.")
 @project_option
 @json_option
@@ -68,25 +76,35 @@ def run(
     Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once. Where stdout and stderr of this
     command are one file or terminal, the output comes in the order of writing. Where they differ, each goes to its
     own, and the order between them is not exact. With -d and --json they are merged, unless --stderr says otherwise.
-    Files of this machine are not sent to the node. With --template, other options replace fields of the template.
+    With --template, other options replace fields of the template.
+
+    A script of this machine is sent: a relative path of a file, as the program or behind an interpreter. Other files
+    are named by --send, or --workdir sends a directory without what its .gitignore and .roostignore name. Absolute
+    paths are those of the node. Contents that the server has are not sent again.
 
     Examples:
       roost run -- echo hello
+      roost run train.py --lr 0.1                  sends train.py
+      roost run --send data --send ../model.bin:weights.bin -o 'out/**' train.py
+      roost run --workdir . -o dist -- make dist   sends the working tree
       roost run --cpu 2 --memory 4GiB --timeout 10m -- make test
-      roost run -d --name nightly --require "labels.disk == 'nvme'" -- ./backup.sh
+      roost run -d --name nightly --require "labels.disk == 'nvme'" -- /opt/backup.sh
       roost run --count 10 --no-fenced -- sh -c 'echo I am $ROOST_INDEX'
-      roost run -- ./report.sh 2>/dev/null | jq .total
+      roost run ./report.sh 2>/dev/null | jq .total
       roost run --template train -P lr=0.01 -P epochs=3
 
     Exit code: that of the command; 128 + N for signal N, 124 for a timeout, 1 when it could not be
     started, 4 (with -d) when it is pending.
-    Next: with -d, `roost logs -f NAME` and `roost wait NAME`.
+    Next: with -d, `roost logs -f NAME` and `roost wait NAME`; with -o, `roost get NAME`.
     """
     if given["stderr"] is None and not detach and not as_json and has_separate_stderr():
         given["stderr"] = "separate"
     _check_command(argv, template, parameters)
+    argv, paths = _files(argv, given)
     document = make_document(argv, given)
     with connect() as client:
+        if paths:
+            document["inputs"] = [{"from": send_paths(client, paths, document["project"]).digest}]
         if template is not None:
             document = _from_template(client, template, parameters, document, given)
         hint = "" if given["cpu"] or template else CPU_HINT.format(Target(document["project"], document["name"]))
@@ -97,6 +115,20 @@ def run(
             if workload.state == "scheduled":  # it runs by itself, and has no output of its own
                 sys.exit(_leave(client, workload, as_json, hint))
             sys.exit(_attach(client, workload, interrupts, as_json, argv[0] if argv else "", hint))
+
+
+def _files(argv: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Path]]:
+    """What is sent, by its path in the work directory, and the command that runs there."""
+    paths = sent_places(given["sent"])
+    if given["workdir"] is not None:
+        return argv, {"": Path(given["workdir"])} | paths
+    script = None if given["no_send"] else find_script(argv)
+    if script is None:
+        return argv, paths
+    given["name"] = given["name"] or _made_name(str(script.path))
+    if script.to not in paths:
+        echo_err(f"{script.path} of this machine is sent; --no-send switches that off")
+    return tuple(script.argv), {script.to: script.path} | paths
 
 
 def _check_command(argv: tuple[str, ...], template: TemplateName | None, parameters: tuple[str, ...]) -> None:
@@ -144,8 +176,9 @@ def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
         "placement": placement,
         **{name: given[name] for name in ("timeout", "queue_timeout", "grace", "priority", "retries", "stderr")},
         "fenced": False if given["no_fenced"] else None,
+        "outputs": list(given["outputs"]),
     }
-    return document | {name: value for name, value in optional.items() if value not in (None, {})}
+    return document | {name: value for name, value in optional.items() if value not in (None, {}, [])}
 
 
 def has_separate_stderr() -> bool:
@@ -215,8 +248,7 @@ def _attach(
         if ending.exit_code is None or workload.count > 1:
             echo_err(f"{target} is {ending.state}: {ending.message}")
     if any(ending.exit_code is None and not ending.signal for _, ending in bad) and os.path.isfile(program):
-        echo_err(f"{program} is a file of this machine; files are not sent to nodes")
-        echo_err(f'name a path of the node, or send its text: roost run -- sh -c "$(cat {shlex.quote(program)})"')
+        echo_err(f"{program} is a file of this machine, which was not sent: name it with --send, or a path of the node")
     if interrupts.count:
         return SIGNAL_BASE + interrupts.last
     return exit_code_of(bad[0][1]) if bad else 0

@@ -1,0 +1,1 @@
+"""Commands for files: outputs of instances, and files with a name."""
