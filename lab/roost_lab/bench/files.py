@@ -1,8 +1,10 @@
-"""Files to a blob store and back, against `cp`: many small ones and a large one. In memory, without a network."""
+"""Files to a blob store and back, against `cp`: many small ones and a large one. In memory, without a network.
+
+Then the same through a real server (transfers.py).
+"""
 
 import asyncio
 import os
-import random
 import shutil
 import statistics
 import subprocess
@@ -19,24 +21,24 @@ from roost.files.scan import scan
 from roost.files.unpack import Unpack
 from roost.ports.blobs import CHUNK_BYTES_MAX, BlobFailure, Stored, Upload
 from roost_lab.bench.figure import Figure, Spent, figure
+from roost_lab.bench.transfers import GIB, PIECE, make_large, make_small, through_server
 from roost_lab.components.etcd import memory_folder
 
 ROUNDS = 3
-PIECE = 1 << 20
 BATCH_FILES, BATCH_BYTES = 1_000, CHUNK_BYTES_MAX // 2
-GIB = 1 << 30
-TINY = {"files": 20, "large_bytes": 3 << 20}
+TINY = {"files": 20, "large_bytes": 3 << 20, "sent_bytes": 3 << 20}
 
 
-def measure(files: int = 10_000, large_bytes: int = GIB) -> list[Figure]:
+def measure(files: int = 10_000, large_bytes: int = GIB, sent_bytes: int = 2 * GIB) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="roost-files-", dir=memory_folder()) as folder:
-        return [*_small(Path(folder), files), *_large(Path(folder), large_bytes)]
+        within = [*_small(Path(folder), files), *_large(Path(folder), large_bytes)]
+    return [*within, *through_server(files, sent_bytes)]
 
 
 def _small(folder: Path, count: int) -> Iterator[Figure]:
     """Rounds alternate with `cp`, because the machine is shared."""
     source = folder / "small"
-    _make_small(source, count)
+    make_small(source, count)
     spent: dict[str, list[float]] = {"cp": [], "send": [], "again": [], "get": [], "place": []}
     for number in range(ROUNDS):
         room = folder / f"small-{number}"
@@ -61,10 +63,7 @@ def _small(folder: Path, count: int) -> Iterator[Figure]:
 
 def _large(folder: Path, size: int) -> Iterator[Figure]:
     source = folder / "large"
-    source.mkdir()
-    with (source / "file").open("wb") as file:
-        for start in range(0, size, PIECE):
-            file.write(os.urandom(min(PIECE, size - start)))
+    make_large(source, size)
     cp = _cpu_s(lambda: subprocess.run(["cp", source / "file", folder / "copy"], check=True)) * GIB / size
     (folder / "copy").unlink()
     blobs = FileBlobs(folder / "blobs")
@@ -75,14 +74,6 @@ def _large(folder: Path, size: int) -> Iterator[Figure]:
     cp = round(cp, 2)
     yield figure("large_file_send_cpu_s_per_gib", send, "s", bound=3.4, bytes=size, cp=cp)
     yield figure("large_file_get_cpu_s_per_gib", get, "s", bound=2.2, bytes=size, cp=cp)
-
-
-def _make_small(folder: Path, count: int) -> None:
-    chance = random.Random(1)
-    for number in range(count):
-        path = folder / f"{number % 100:02}" / f"file-{number}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(chance.randbytes(256) + bytes(768))
 
 
 async def _send_small(source: Path, blobs: FileBlobs) -> None:
