@@ -77,6 +77,7 @@ TABLE = [
     Row("read_blob", "GET", f"/v1/projects/{{p}}/blobs/{NO_BLOB}", "viewer", "project", None, (404,)),
     Row("read_contents", "POST", "/v1/projects/{p}/files/contents", "viewer", "project", {"digests": []}),
     Row("read_log", "GET", "/v1/workloads/{p}/job/instances/0/log", "viewer", "project"),
+    Row("log_lines", "GET", "/v1/workloads/{p}/job/instances/0/log/lines", "viewer", "project"),
     Row("follow_log", "GET", "/v1/workloads/{p}/job/instances/0/log/follow", "viewer", "project"),
     Row("changes", "GET", "/v1/changes", "viewer", "some"),
     Row("history", "GET", "/v1/history", "viewer", "some", None, NO_HISTORY),

@@ -13,6 +13,7 @@ from roost.client.stream import LogFollower
 from roost.client.transport import Query
 from roost.client.wait import WaitCalls
 from roost.schema import work
+from roost.schema.logs import LogLinesView
 from roost.schema.page import Page
 from roost.schema.pipelines.runs import PipelineStart, StartedRun
 from roost.schema.plans import PlanView
@@ -191,17 +192,38 @@ class LogCalls(Namespace):
                     raise LogIncomplete(missing)
                 return
 
+    def lines(
+        self, project: str, name: str, index: int = 0, *, attempt: int = 0, stream: Stream = "stdout",
+        since: str = "", grep: str = "", tail: int | None = None,
+    ) -> Iterator[LogLinesView]:  # fmt: skip
+        """Lines with the times when they came: since a time, with a text, the last ones. Searched on the server.
+
+        The last answer has the position to follow from: its `attempt` and `next`. Raises LogIncomplete at the end.
+        """
+        query: Query = {"stream": stream, "since": since, "grep": grep, "tail": tail}
+        offset = 0
+        while True:
+            path = _path(project, name, f"/instances/{index}/log/lines")
+            found = self._get(path, LogLinesView, {**query, "attempt": attempt, "offset": offset})
+            yield found
+            attempt, offset = found.attempt, found.next
+            if offset >= found.size or tail is not None:
+                if found.missing and found.finished:
+                    raise LogIncomplete(found.missing)
+                return
+
     def follow(
-        self, project: str, name: str, index: int = 0, *, attempt: int = 0, stream: Streams = "stdout"
-    ) -> LogFollower:
+        self, project: str, name: str, index: int = 0, *, attempt: int = 0, stream: Streams = "stdout",
+        offset: int = 0, stderr_offset: int = 0,
+    ) -> LogFollower:  # fmt: skip
         """What an instance writes, as it comes, over all attempts from this one on, until it ends.
 
-        With `all` both logs of a run with a separate stderr: pieces of stderr are StderrBytes.
+        With `all` both logs of a run with a separate stderr: pieces of stderr are StderrBytes. The offsets are those of
+        the first attempt.
         """
         path = _path(project, name, f"/instances/{index}/log/follow")
-        return LogFollower(
-            lambda last_id: self._transport.stream(path, {"attempt": attempt, "stream": stream}, last_id)
-        )
+        query: Query = {"attempt": attempt, "stream": stream, "offset": offset, "stderr_offset": stderr_offset}
+        return LogFollower(lambda last_id: self._transport.stream(path, query, last_id))
 
 
 class ScheduleCalls(Namespace):

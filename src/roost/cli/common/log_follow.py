@@ -1,8 +1,10 @@
 """Following the logs of one or many instances at once, in one thread, until all are finished."""
 
+import time
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from roost.cli.common.output import echo_err, flush, print_json_line, write_bytes
 from roost.cli.common.targets import Target
@@ -83,9 +85,62 @@ class JsonSink(LogSink):
         )
 
 
+class SearchSink(LogSink):
+    """Lines that have a text, with the times when they came; into another sink.
+
+    A line that is followed has the time when it came here: the server's is at most a moment earlier.
+    """
+
+    def __init__(self, inner: LogSink, grep: bytes, *, timestamps: bool) -> None:
+        super().__init__(inner.target)
+        self._inner = inner
+        self._grep = grep
+        self._timestamps = timestamps
+        self._rests = {False: b"", True: b""}  # of stdout, and of stderr
+
+    def line(self, data: bytes, at_ms: int, *, err: bool = False) -> None:
+        self._inner.write((_stamp(at_ms) if self._timestamps else b"") + data, err=err)
+
+    def write(self, data: bytes, *, err: bool = False) -> None:
+        if not self._grep and not self._timestamps:
+            self._inner.write(data, err=err)
+            return
+        *lines, self._rests[err] = (self._rests[err] + data).split(b"\n")
+        for line in lines:
+            if self._grep in line:
+                self.line(line + b"\n", time.time_ns() // 1_000_000, err=err)
+
+    def missing(self, missing: MissingView) -> None:
+        self._inner.missing(missing)
+
+    def attempt(self, attempt: AttemptView) -> None:
+        self._inner.attempt(attempt)
+
+    def end(self, ending: EndingView) -> None:
+        for err, rest in self._rests.items():
+            if rest and self._grep in rest:
+                self.line(rest, time.time_ns() // 1_000_000, err=err)
+            self._rests[err] = b""
+        self._inner.end(ending)
+
+
+def _stamp(at_ms: int) -> bytes:
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{at} ".encode()
+
+
+class Position(NamedTuple):
+    """Where to follow a log from."""
+
+    attempt: int = 0
+    offset: int = 0
+    stderr_offset: int = 0
+
+
 def follow_all(
-    client: Client, targets: Sequence[Target], kind: type[LogSink], *, attempt: int = 0, stream: Streams = "all",
-    tick: Tick | None = None, wake_fd: int = -1,
+    client: Client, targets: Sequence[Target], kind: Callable[[Target], LogSink], *, attempt: int = 0,
+    stream: Streams = "all", tick: Tick | None = None, wake_fd: int = -1,
+    positions: Mapping[Target, Position] | None = None,
 ) -> dict[Target, EndingView]:  # fmt: skip
     """Follow until all are over. `tick(something came)` is asked how long to wait, or None: stop following."""
     waiting = list(reversed(targets))
@@ -97,7 +152,10 @@ def follow_all(
             while waiting and len(following) < AT_ONCE_MAX:
                 target = waiting.pop()
                 assert target.index is not None
-                follower = client.logs.follow(target.project, target.name, target.index, attempt=attempt, stream=stream)
+                position = (positions or {}).get(target, Position(attempt))
+                follower = client.logs.follow(
+                    target.project, target.name, target.index, stream=stream, **position._asdict()
+                )
                 following[follower] = kind(target)
             timeout_s = tick(came) if tick is not None else -1.0
             if timeout_s is None:

@@ -97,7 +97,7 @@ class LogHub:
         """
         if not again and not self.machine.must_list(name, offset):
             return
-        keys = await self._in_thread(self._objects.list, f"{ROOT}/{name}")
+        keys = await self.in_thread(self._objects.list, f"{ROOT}/{name}")
         if isinstance(keys, ObjectsUnavailable):
             raise NoService(f"the segments of log {name} cannot be listed: {keys.reason}", code="log_unavailable")
         self.machine.listed(name, [segment for segment in map(read_key, keys) if segment is not None])
@@ -126,7 +126,7 @@ class LogHub:
         opened = self._opened.get((name, segment))
         if opened is None:
             try:
-                opened = await self._in_thread(self._load, name, segment)
+                opened = await self.in_thread(self._load, name, segment)
             except DamagedSegment as error:
                 key = f"{ROOT}/{segment.key(name)}"
                 raise NoService(f"the segment {key} is damaged: {error}", code="log_unavailable") from None
@@ -135,6 +135,14 @@ class LogHub:
                 self._opened.popitem(last=False)
         self._opened.move_to_end((name, segment))
         return opened
+
+    async def stamps(self, name: str, start: int, end: int) -> list[Stamp]:
+        """When the bytes of a range came, in order."""
+        found: list[Stamp] = []
+        for segment in self.machine.segments(name):
+            if segment.start < end and segment.end > start:
+                found += (await self.open_segment(name, segment))[1]
+        return sorted(found + self.machine.stamps(name))
 
     async def arrived(self, name: str, beyond: int, end: LogEnd) -> None:
         """Wait until a log has more than so many bytes, or nothing will follow."""
@@ -237,7 +245,7 @@ class LogHub:
             if failure is not None:
                 log.error("logs not dropped", prefix=prefix, error=failure.reason)
 
-    async def _in_thread(self, call: Callable[..., T], *given: object) -> T:
+    async def in_thread(self, call: Callable[..., T], *given: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *given)
 
     async def _changed(self, entry: LogEntry) -> None:

@@ -262,6 +262,10 @@ class LogMachine:
                 return part_key(name, part.start), offset - part.start
         return covering(entry.segments, offset)
 
+    def segments(self, name: str) -> list[Segment]:
+        entry = self.entries.get(name)
+        return entry.segments if entry is not None else []
+
     def stamps(self, name: str) -> list[Stamp]:
         """When the bytes came that are on the local disk only."""
         entry = self.entries.get(name)

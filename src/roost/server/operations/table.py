@@ -68,6 +68,9 @@ RULES: dict[Callable[..., Any], Rule] = {
     instances.list_instances: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances"),
     instances.get_instance: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances/{index}"),
     logs.read_log: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log"),
+    logs.log_lines: Rule(
+        VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log/lines"
+    ),
     logs.follow_log: Rule(
         VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log/follow"
     ),

@@ -1,6 +1,7 @@
 """Logs: what instances write, read in pieces or followed as it comes."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -10,25 +11,30 @@ from msgspec import Meta
 
 from roost.core.state.state import State
 from roost.core.state.versions import version_of
-from roost.model.errors import NoService, NotFound
+from roost.model.errors import Invalid, NoService, NotFound
 from roost.model.keys import log_name
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.result import Result
 from roost.model.records.workload import Workload
 from roost.model.spec.document import separates_stderr
+from roost.model.spec.units import past_ms
 from roost.model.states import FINISHED, LogStream
 from roost.schema.feed import AttemptView, EndingView, MissingView
+from roost.schema.logs import LogLinesView, LogLineView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
 from roost.server.logs.ends import log_end
+from roost.server.logs.lines import last_lines, next_lines, offset_since
 from roost.server.logs.machine import LogEnd
 from roost.server.operations.context import Call, Context
-from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream
+from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream, Since
 from roost.server.views.outputs import outputs_summary
 from roost.server.views.work import instance_detail
 from roost.server.waiting import cancel, cancel_futures
 
 READ_BYTES = 1 << 20
+LINES_MAX = 10_000  # of one answer; 4 MiB are the limit for most
+GREP_MAX = 1_000
 READ_BYTES_MAX = 8 << 20  # as much as a request may bring; held in memory while it is sent
 
 
@@ -84,6 +90,49 @@ async def read_log(
     if limit and missing and size <= start < size + missing:
         raise _elsewhere(call, workload, index, attempt, log, missing)
     return LogSlice(await context.logs.read(log, start, limit), size, attempt, finished, missing)
+
+
+async def log_lines(
+    call: Call,
+    project: str,
+    name: str,
+    index: int,
+    attempt: Attempt = 0,
+    stream: OneStream = "stdout",
+    since: Annotated[Since, Meta(description="Lines that came then or later: RFC 3339, or a duration ago.")] = "",
+    grep: Annotated[str, Meta(max_length=GREP_MAX, description="Only lines that have this text.")] = "",
+    tail: Annotated[int, Meta(ge=-1, le=LINES_MAX, description="Only the last so many; -1: all.")] = -1,
+    offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="`next` of the answer before.")] = 0,
+    limit: Annotated[int, Meta(ge=1, le=LINES_MAX)] = LINES_MAX,
+) -> LogLinesView:
+    """Search the log of an instance for lines by time, text or from its end.
+
+    An answer has at most 4 MiB and searches at most 64 MiB; continue with `next`, without `tail`.
+    """
+    if "\n" in grep:
+        raise Invalid("grep", "this is searched line by line, and cannot have a newline")
+    workload = await call.workload(project, name)
+    since_ms = past_ms(since, "since", call.now_ms) if since else 0
+    state, wanted, logs = call.engine.state, LogStream(stream), call.context.logs
+    attempt, end = _attempt(state, workload, index, attempt, wanted)
+    if not attempt or wanted not in streams_of(state, workload, index, attempt):
+        return LogLinesView(attempt, [], 0, 0, end.over)
+    log = log_name(workload.key, workload.serial, index, attempt, wanted)
+    await _fetch(call.context, log, end)
+    if logs.missing(log, end):
+        await logs.arrived(log, offset, end)
+    size, finished, missing = logs.status(log, end)
+    if missing and size <= offset:
+        raise _elsewhere(call, workload, index, attempt, log, missing)
+    start = min(offset, size)
+    if since_ms:
+        start = max(start, await offset_since(logs, log, since_ms, size))
+    if tail >= 0:
+        found = await last_lines(logs, log, start, size, grep.encode(), tail)
+    else:
+        found = await next_lines(logs, log, start, size, grep.encode(), limit)
+    lines = [LogLineView(line.offset, line.at_ms, b64encode(line.data).decode()) for line in found.lines]
+    return LogLinesView(attempt, lines, found.next, size, finished, missing)
 
 
 async def follow_log(
