@@ -10,6 +10,7 @@ from roost.server.config import CERTIFICATE_MS
 from roost.server.pki.authority import Authority, make_authority
 
 CHANNEL = (
+    ("grpc.max_receive_message_length", -1),  # as agents
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.ssl_target_name_override", SERVER_NAME),

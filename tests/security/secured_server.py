@@ -13,6 +13,7 @@ from roost.core.invariants import check
 from roost.core.state.records import Settings
 from roost.model.records.enrolment import SERVER_NAME, Bundle
 from roost.ports.logs import Logs
+from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.cluster.forwarding import answer
 from roost.server.cluster.peers import ClusterMember
@@ -43,7 +44,8 @@ class SecuredServer(InprocessServer):
         super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
             self.logs.machine.blobs = blobs
-        self.gateway = Gateway(self.engine, self.logs, self.secrets)
+        transfer = FileTransfer(self.engine, self.files, self.context.reading)
+        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
         self.perform.streams = self.gateway
         self.team = ClusterMember(
             store, ServerConfig(store="etcd://server", data=Path("."), admin_token=TOKEN), 1, self.engine.clock.now_ms

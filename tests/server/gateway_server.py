@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from roost.blobs.factory import memory_blobs
 from roost.blobs.log_memory import MemoryLogs
 from roost.blobs.object_memory import MemoryObjects
 from roost.core.state.outcome import IgnoredReport, Orders, Step
@@ -21,8 +22,11 @@ from roost.model.records.transition import NodeTransition
 from roost.model.spec.submission import spec_of_document
 from roost.ports.logs import Logs
 from roost.ports.store import Store
+from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.engine.engine import Clock, Engine
+from roost.server.engine.questions import Questions
+from roost.server.files.store import Files
 from roost.server.logs.ends import end_to_seal
 from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates
@@ -44,7 +48,9 @@ class GatewayServer:
         self.logs = LogHub(blobs, MemoryObjects(), settle_ms=200, stall_ms=500)
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(bytes(32))
-        self.gateway = Gateway(self.engine, self.logs, self.secrets)
+        self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
+        transfer = FileTransfer(self.engine, self.files, Questions(self.engine))
+        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
         # Every certificate of the CA is known, as after a restart that forgot; strict: only nodes that joined.
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)
         self.port = 0

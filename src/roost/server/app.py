@@ -16,6 +16,7 @@ from roost.blobs.factory import open_blobs, open_objects
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
 from roost.ports.store import SharedStore, Store, StoreError
+from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.gateway import Gateway
 from roost.server.auth.middleware import Auth, AuthMiddleware
 from roost.server.auth.oidc import Issuer
@@ -205,7 +206,9 @@ def _assemble(
         team = ClusterMember(store, config, api_port, clock.now_ms)
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
-    gateway = Gateway(engine, logs, secrets)
+    files = Files(open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch)
+    reading = Questions(engine, forks.start)
+    gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading))
     perform.streams = gateway
     issuer = None
     if config.oidc_issuer:
@@ -216,10 +219,9 @@ def _assemble(
     metrics = Metrics(engine, perform)
     destinations = Destinations(config.webhook_allow)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
-    files = Files(open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        Questions(engine, forks.start), hooks, files, history, peers,
+        reading, hooks, files, history, peers,
         controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:

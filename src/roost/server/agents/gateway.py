@@ -17,6 +17,7 @@ from roost.model.events import NodeConnected
 from roost.model.keys import host_and_port
 from roost.model.protocol import Beat, Hello
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed, refusing
+from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.log_ingest import Shipping
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.agents.outbox import Outbox
@@ -95,9 +96,10 @@ class GatewayStream:
 class Gateway:
     """Streams of agents in, events to the engine; orders of the engine out."""
 
-    def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets) -> None:
+    def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets, transfer: FileTransfer) -> None:
         self._engine = engine
         self._secrets = secrets
+        self._transfer = transfer
         self.machine = SessionMachine(engine)
         self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
@@ -123,6 +125,7 @@ class Gateway:
             "Ship": grpc.stream_stream_rpc_method_handler(self._ship),
             "Renew": grpc.unary_unary_rpc_method_handler(self._door.renew),
             "Who": grpc.unary_unary_rpc_method_handler(self._who),
+            **self._transfer.handlers(self._door),
         }
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -210,7 +213,7 @@ class Gateway:
         if status.pool and frame.facts.pool != status.pool:  # its token says where it belongs
             facts = msgspec.structs.replace(frame.facts, pool=status.pool)
             frame = msgspec.structs.replace(frame, facts=facts)
-        return frame
+        return await self._transfer.verified_hello(frame)
 
     async def _join(self, hello: Hello) -> Outbox:
         """Ask the core. Its orders come before our turn does, and wait in the machine."""
@@ -286,7 +289,7 @@ class Gateway:
                 raise GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"node {session.node} does not read its orders")
             if frame.HasField("beat"):
                 if len(data) > SIGN_BYTES_MAX or not self._sign(stream, frame.beat):
-                    self._beat(stream, unpack_agent(frame))
+                    await self._beat(stream, unpack_agent(frame))
             elif frame.HasField("hello"):
                 raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "an agent says hello once per stream")
             else:
@@ -305,10 +308,11 @@ class Gateway:
         self._answer_soon(stream)
         return True
 
-    def _beat(self, stream: GatewayStream, beat: Hello | Beat | None) -> None:
+    async def _beat(self, stream: GatewayStream, beat: Hello | Beat | None) -> None:
         assert isinstance(beat, Beat)
         with refusing():
             check_beat(beat)
+        beat = await self._transfer.verified_beat(stream.session.node, beat)
         reply = self.machine.beat(stream.session, beat, self._engine.clock.now_ms())
         match reply:
             case BeatReply.MISSING_BEATS:

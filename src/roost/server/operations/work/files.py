@@ -27,6 +27,7 @@ from roost.ports.blobs import (
 from roost.schema.files import Digests, FileSetView, MissingFiles, UploadView
 from roost.server.files.sets import complete_set
 from roost.server.files.store import ProjectFiles, available, no_blob
+from roost.server.files.uploads import take_piece
 from roost.server.operations.context import Call
 
 PIECE_BYTES = 1 << 20  # of an answer; a reader that is slow holds one of them
@@ -71,18 +72,8 @@ async def put_blob(
     upload = Upload(_checked(digest), size, _owner(call))
     files = _files(call, project)
     await files.hold(upload.owner, [digest])
-    begun = await files.blobs.begin(upload)
-    if isinstance(begun, Stored):
-        if begun.size != size:
-            raise Invalid("size", f"the blob has {begun.size:,} bytes, not {size:,}", code="wrong_bytes")
-        return UploadView(size, True)
-    at = _right(begun)
-    if piece.data:
-        at = _right(await files.blobs.write(upload, offset, piece.data))
-    if at < size:
-        return UploadView(at, False)
-    _right(await files.blobs.finish(upload))
-    return UploadView(size, True)
+    at = _right(await take_piece(files.blobs, upload, offset, piece.data))
+    return UploadView(size if at is None else at, at is None)
 
 
 async def put_pack(call: Call, project: str, pack: RawBody) -> None:
@@ -192,13 +183,13 @@ def _checked_all(fields: Digests) -> list[str]:
     return [_checked(digest, f"digests[{position}]") for position, digest in enumerate(fields.digests)]
 
 
-def _right(outcome: object) -> int:
-    """Where an upload goes on. Raises Invalid `wrong_bytes` and NoService."""
+def _right(outcome: object) -> int | None:
+    """Where an upload goes on; None: all is stored. Raises Invalid `wrong_bytes` and NoService."""
     match outcome:
         case int():
             return outcome
         case None | Stored():
-            return 0
+            return None
         case WrongBytes():
             raise Invalid("body", outcome.reason, code="wrong_bytes")
         case BlobFailure():

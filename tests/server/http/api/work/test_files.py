@@ -133,7 +133,7 @@ async def test_another_size_of_a_blob_that_is_there_is_refused() -> None:
     async with inprocess_server() as made:
         await send_pack(made, ONE)
         answer = await made.client.put(f"{BLOBS}/{digest_of(ONE)}", content=b"", params={"size": 99})
-        assert (answer.status_code, answer.json()["path"]) == (422, "size")
+        assert (answer.status_code, answer.json()["code"]) == (422, "wrong_bytes")
 
 
 @pytest.mark.parametrize("digest", ["x", "sha256:", "sha256:" + "A" * 64, "sha256:" + "a" * 63, "md5:" + "a" * 64])
