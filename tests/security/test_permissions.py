@@ -53,6 +53,7 @@ TABLE = [
         {"token": 1, "code": 0}, (404, 409)),
     Row("get_result", "GET", "/v1/workloads/{p}/job/instances/0/result", "viewer", "project", None, (404,)),
     Row("list_results", "GET", "/v1/workloads/{p}/job/results", "viewer", "project"),
+    Row("get_tests", "GET", "/v1/workloads/{p}/job/tests", "viewer", "project"),
     Row("list_versions", "GET", "/v1/workloads/{p}/job/versions", "viewer", "project"),
     Row("promote", "POST", "/v1/workloads/{p}/job/promote", "submitter", "project", None, (409,)),
     Row("rollback", "POST", "/v1/workloads/{p}/job/rollback", "submitter", "project", {}, (404, 409)),

@@ -16,6 +16,7 @@ from roost.schema import work
 from roost.schema.logs import LogLinesView
 from roost.schema.page import Page
 from roost.schema.pipelines.runs import PipelineStart, StartedRun
+from roost.schema.pipelines.tests import TestsView
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import VersionPage, VersionView
 from roost.schema.schedules import SchedulePage, ScheduleView
@@ -95,6 +96,10 @@ class WorkloadCalls(WaitCalls):
     def approve(self, project: str, name: str) -> work.WorkloadView:
         """Let a workload start that waits for approval; idempotent."""
         return self._call("POST", _path(project, name, "/approve"), work.WorkloadView)
+
+    def tests(self, project: str, name: str) -> TestsView:
+        """The tests of JUnit reports among the outputs of a workload."""
+        return self._get(_path(project, name, "/tests"), TestsView)
 
     def versions(self, project: str, name: str, *, diff: bool = False) -> builtins.list[VersionView]:
         """The known versions of a workload, newest first; with `diff` what each of them changed."""

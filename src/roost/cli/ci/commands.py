@@ -11,6 +11,7 @@ from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
 from roost.cli.ci.runs import PipelineRun, cancel_run, elements_of, find_run, list_runs
 from roost.cli.ci.stages import HEADER, Stage, exit_code, needs_of, result_of, row_of
+from roost.cli.ci.tests import report_lines, tests_of
 from roost.cli.common.exit_codes import NOT_PLACED
 from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
@@ -162,7 +163,7 @@ def list_(client: Client, pipeline: str, limit: int, project: str) -> Output:
 @project_option
 @client_output
 def show(client: Client, target: Target, project: str) -> Output:
-    """Show the actions of a run: state, time, exit code, node.
+    """Show the actions of a run: state, time, exit code, node; and the tests of JUnit XML among their outputs.
 
     Examples:
       roost ci show 3f9a1c
@@ -175,14 +176,19 @@ def show(client: Client, target: Target, project: str) -> Output:
 
 def run_output(client: Client, target: Target) -> Output:
     found = _find(client, target)
-    results = [result_of(workload, elements_of(client, workload)) for workload in found.workloads]
+    elements = [elements_of(client, workload) for workload in found.workloads]
+    results = [result_of(*item) for item in zip(found.workloads, elements, strict=True)]
+    tests = tests_of(client, found.workloads, elements)
 
     def print_run() -> None:
         click.echo(f"Run:       {found}\nState:     {found.state}\nSubmitted: {ago(found.submitted_ms)}")
         click.echo(f"Time:      {took(found.submitted_ms, found.finished_ms)}\n")
         print_table(HEADER, list(map(row_of, results)))
+        for action, report in tests.items():
+            click.echo("\n".join(["", *report_lines(action, report)]))
 
-    return Output(_about(found, [result._asdict() for result in results]), print_run)
+    actions = [{**result._asdict(), "tests": tests.get(result.action)} for result in results]
+    return Output(_about(found, actions), print_run)
 
 
 @ci.command()

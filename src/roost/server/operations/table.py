@@ -20,6 +20,7 @@ from roost.server.operations.work import (
     schedules,
     services,
     templates,
+    tests,
     workloads,
 )
 
@@ -65,6 +66,7 @@ RULES: dict[Callable[..., Any], Rule] = {
         VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances/{index}/result"
     ),
     instances.list_results: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/results"),
+    tests.get_tests: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/tests"),
     instances.list_instances: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances"),
     instances.get_instance: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances/{index}"),
     logs.read_log: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log"),
