@@ -100,6 +100,14 @@ class InputCache:
                 with self._lock:
                     self._bytes -= size
 
+    def clear(self) -> bool:
+        """Remove all that is not held; False: there was nothing."""
+        with self._lock:
+            unused = [digest for digest in self._sizes if digest not in self._held]
+            for digest in unused:
+                self._drop(digest)
+            return bool(unused)
+
     def place(self, digest: str, target: NewFile, *, user: int) -> None:
         """Make the file for a task of `user`. The caller holds the digest, so it is there."""
         with self._lock:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from roost.agent.files.fetch import remove_tree
 from roost.agent.files.progress import LeaveInputs
 from roost.model.records.files import RunInput
 from roost.ports.blobs import digest_of
@@ -128,6 +130,34 @@ async def test_a_fetch_that_is_left_is_not_answered_and_leaves_no_directory(tmp_
         server.is_open.set()
         assert await node.have(RunInput("", digest), token=2) == ""
         assert node.fetched == {} and not node.folder(1).exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 8 MiB: room for one of our inputs in the cache, and one in a work directory."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(path)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("may not mount")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+async def test_a_full_disk_is_a_problem_unless_the_cache_can_make_room(small_disk: Path, source: Path) -> None:
+    server = FileServer()
+    first = await server.store(source)
+    (source / "sub" / "large").write_bytes(LARGE[::-1])
+    second = await server.store(source)
+    async with node_of(small_disk, server) as node:
+        assert await node.have(RunInput("", first)) == ""
+        remove_tree(node.folder())
+        assert await node.have(RunInput("", second), token=2) == "", "the first one has left the cache"
+        assert (node.folder(2) / "sub" / "large").read_bytes() == LARGE[::-1]
+        assert await node.have(RunInput("", first), token=3) == "inputs: No space left on device"
+        assert not node.folder(3).exists()
+        remove_tree(node.folder(2))
+        assert await node.have(RunInput("", first), token=4) == ""
 
 
 class Site(BaseHTTPRequestHandler):

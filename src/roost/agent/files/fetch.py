@@ -1,5 +1,6 @@
 """Inputs of a run become its work directory: manifests, contents from the cache or the server, one new directory."""
 
+import errno
 import os
 import shutil
 import threading
@@ -69,6 +70,15 @@ class Fetch:
         self._owner = owner
 
     def run(self, inputs: Sequence[RunInput], folder: Path) -> None:
+        """Where the disk is full, inputs that no other run is using make room, and it begins again."""
+        try:
+            self._make(inputs, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._cache.clear():
+                raise
+            self._make(inputs, folder)
+
+    def _make(self, inputs: Sequence[RunInput], folder: Path) -> None:
         remove_tree(folder)  # an agent that died while it fetched has left it
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         urls = {SHA256 + item.sha256: item for item in inputs if item.url}
