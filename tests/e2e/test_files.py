@@ -1,18 +1,23 @@
-"""Files of real runs: inputs from URLs, while agents and servers die."""
+"""Files of real runs: inputs and outputs, while agents, servers and machines die."""
 
 import hashlib
 import os
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from roost_lab.bench.product import Product
 
-from tests.e2e.test_agents import agent_of, instance, is_state
+from roost.files.manifest import FileEntry, Manifest, decode, encode
+from roost.ports.blobs import digest_of
+from tests.e2e.test_agents import agent_of, instance, is_state, kill_node
 
 DATA = os.urandom(100_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -127,10 +132,119 @@ def test_a_run_that_is_cancelled_while_its_input_is_fetched_never_begins() -> No
 def test_a_server_that_is_killed_while_inputs_are_fetched_is_not_missed() -> None:
     with site() as web, Product(agents=1) as product:
         web.gate.clear()
-        submit(product, "goes-on", SUM, inputs=[web.input(to="in/data.bin")])
+        submit(product, "goes-on", SUM, inputs=[web.input(to="in/data.bin")], retries=1)
         product.wait_until(lambda: web.requests)
         product.kill_server()
         product.start_server()
         web.gate.set()
         product.wait_until(is_state(product, "goes-on", "succeeded"))
-        assert (instance(product, "goes-on").attempt, web.requests) == (1, 1)
+        assert web.requests == instance(product, "goes-on").attempt, "a second one only if the lease ended meanwhile"
+
+
+# --- files that the server keeps --------------------------------------------------------------------------------------
+
+
+def call(product: Product, method: str, path: str, body: bytes | None = None) -> bytes:
+    headers = {"Authorization": f"Bearer {product.admin_token}", "Content-Type": "application/octet-stream"}
+    url = f"http://127.0.0.1:{product.api_port}/v1/projects/default/{path}"
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=60) as answer:
+        return bytes(answer.read())
+
+
+def send(product: Product, files: dict[str, bytes]) -> str:
+    """Files of a flat directory, as clients send them; the digest of the set."""
+    entries = [FileEntry(name, 0o755, len(data), digest_of(data)) for name, data in sorted(files.items())]
+    for data in files.values():
+        call(product, "PUT", f"blobs/{digest_of(data)}?size={len(data)}", data)
+    return str(msgspec.json.decode(call(product, "POST", "files", encode(Manifest(tuple(entries)))))["digest"])
+
+
+def kept(product: Product, name: str) -> dict[str, bytes]:
+    """The outputs of an instance: paths and bytes."""
+    outputs = instance(product, name).outputs
+    if outputs is None or not outputs.digest:
+        return {}
+    manifest = decode(call(product, "GET", f"files/{outputs.digest}"))
+    return {file.path: call(product, "GET", f"blobs/{file.digest}") for file in manifest.files()}
+
+
+def gaps(product: Product, name: str) -> list[tuple[str, str]]:
+    outputs = instance(product, name).outputs
+    assert outputs is not None
+    return [(gap.problem, gap.path) for gap in outputs.gaps]
+
+
+def test_a_run_gets_files_and_leaves_files(shared: Product) -> None:
+    digest = send(shared, {"tool": b"#!/bin/sh\necho made > out/a\n", "data": DATA})
+    command = "mkdir out && ./in/tool && cat in/data in/data > out/twice && echo no > other"
+    submit(shared, "makes", command, inputs=[{"from": digest, "to": "in"}], outputs=["out/*"])
+    shared.wait_until(is_state(shared, "makes", "succeeded"))
+    assert kept(shared, "makes") == {"out/a": b"made\n", "out/twice": DATA * 2}
+    assert gaps(shared, "makes") == []
+    used = {"workload": "makes", "path": "out/a", "to": "from"}
+    submit(shared, "uses", "cat from/out/a; ls from/out", inputs=[used])
+    shared.wait_until(is_state(shared, "uses", "succeeded"))
+    assert log_of(shared, "uses") == "made\na\n"
+
+
+def test_runs_that_fail_or_run_out_of_time_leave_files_too(shared: Product) -> None:
+    outputs = ["*.log", {"path": "never", "when": "success"}]
+    submit(shared, "fails", "echo partial > a.log; echo x > never; exit 3", outputs=outputs)
+    submit(shared, "slow", "echo partial > a.log; sleep 600", outputs=outputs, timeout="1s", grace="1s")
+    shared.wait_until(is_state(shared, "fails", "failed"))
+    shared.wait_until(is_state(shared, "slow", "timed_out"))
+    assert kept(shared, "fails") == kept(shared, "slow") == {"a.log": b"partial\n"}
+
+
+def test_a_run_without_a_required_output_fails(shared: Product) -> None:
+    submit(shared, "nothing", "ln -s /etc/passwd out", outputs=[{"path": "out", "required": True}, "none"])
+    shared.wait_until(is_state(shared, "nothing", "failed"))
+    assert gaps(shared, "nothing") == [("not_a_file", "out"), ("missing", "none")]
+    assert kept(shared, "nothing") == {}
+
+
+GATED = "while [ ! -e {0}/go ]; do sleep 0.01; done; head -c 20000000 /dev/zero > zeros; echo $ROOST_ATTEMPT > attempt"
+ENDED = {"zeros": b"\0" * 20_000_000, "attempt": b"1\n"}
+
+
+def test_outputs_outlive_the_agent_and_the_server_that_were_to_have_them(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        submit(product, "late", GATED.format(tmp_path), outputs=["zeros", "attempt"])
+        product.wait_until(is_state(product, "late", "running"))
+        product.kill_server()
+        (tmp_path / "go").touch()
+        product.wait_until(lambda: list(product.data.glob("*/work/*/attempt")))
+        os.kill(agent_of(keeper), signal.SIGKILL)
+        product.wait_until(lambda: agent_of(keeper))
+        product.start_server()
+        product.wait_until(is_state(product, "late", "succeeded"))
+        assert (instance(product, "late").attempt, kept(product, "late")) == (1, ENDED)
+
+
+def test_agents_that_are_killed_again_and_again_while_they_collect_lose_nothing(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        submit(product, "late", GATED.format(tmp_path), outputs=["zeros", "attempt"])
+        product.wait_until(is_state(product, "late", "running"))
+        (tmp_path / "go").touch()
+        product.wait_until(lambda: list(product.data.glob("*/work/*/attempt")))
+        for _ in range(3):
+            product.wait_until(lambda: agent_of(keeper))
+            os.kill(agent_of(keeper), signal.SIGKILL)
+        product.wait_until(is_state(product, "late", "succeeded"))
+        assert (instance(product, "late").attempt, kept(product, "late")) == (1, ENDED)
+
+
+def test_a_machine_that_dies_while_it_collects_leaves_the_work_to_another(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        submit(product, "moves", GATED.format(tmp_path), outputs=["attempt"], retries=1)
+        product.wait_until(is_state(product, "moves", "running"))
+        product.kill_server()
+        (tmp_path / "go").touch()
+        product.wait_until(lambda: list(product.data.glob("*/work/*/attempt")))
+        kill_node(product, product.pids[-1])
+        product.start_server()
+        product.start_agent("another")
+        product.wait_until(is_state(product, "moves", "succeeded"))
+        assert kept(product, "moves") == {"attempt": b"2\n"}
