@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.cli.conftest import Type
+from tests.cli.serving import Served
 
 PIPELINE = """
 name: words
@@ -73,4 +74,20 @@ def test_an_action_is_approved_once_it_waits_for_nothing_else(typed: Type, tmp_p
     assert "has no action nope; it has Go live" in typed("ci", "approve", run, "nope").stderr
     assert f"approved-{run}-Go-live is approved" in typed("ci", "approve", run, "Go live").stderr
     assert "needs approval" not in typed("ci", "show", run).stdout
+    assert typed("ci", "cancel", run).exit_code == 0
+
+
+def test_the_working_tree_is_sent_to_all_actions(typed: Type, server: Served, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "main.c").write_text("int main;")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: tree\nactions: [{name: a, steps: [make]}, {name: b, steps: [make]}]\n")
+    run = typed("ci", "run", str(file), "--workdir", str(tree), "--no-follow").stdout.strip()
+    with server.client() as client:
+        inputs = [client.workloads.get("default", f"tree-{run}-{name}").document["inputs"] for name in "ab"]
+        assert inputs[0] == inputs[1]
+        entries = client.files.manifest(inputs[0][0]["from"]).entries
+    assert [entry.path for entry in entries] == ["main.c"]
+    assert typed("ci", "run", str(file), "--workdir", str(tmp_path / "none")).exit_code == 2
     assert typed("ci", "cancel", run).exit_code == 0

@@ -76,13 +76,15 @@ def ci(ctx: click.Context) -> None:
 @click.argument("file", type=FILE, metavar="FILE")
 @pairs_option("--var", "variables", metavar="K=V", help="Environment variable of all actions.")
 @only_option
+@click.option("--workdir", type=click.Path(exists=True, file_okay=False), metavar="DIR",
+              help="Send what is in a directory: all actions start with it.")  # fmt: skip
 @click.option("--no-follow", is_flag=True, help="Submit it, print the run, and exit.")
 @click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
 @click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
 @json_option
 def run(
-    file: str, variables: dict[str, str], only: tuple[str, ...], no_follow: bool, retention: str, project: str,
-    as_json: bool,
+    file: str, variables: dict[str, str], only: tuple[str, ...], workdir: str | None, no_follow: bool, retention: str,
+    project: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a pipeline and stream the output of its actions.
 
@@ -94,6 +96,7 @@ def run(
       roost ci run pipeline.yaml
       roost ci run pipeline.yaml --var VERSION=1.2 --var DEBUG=1
       roost ci run pipeline.yaml --only test               test and its dependencies
+      roost ci run pipeline.yaml --workdir .               with the working tree, without what .gitignore names
       run=$(roost ci run pipeline.yaml --no-follow) && roost wait ci:$run
       generate | roost ci run -
 
@@ -102,7 +105,7 @@ def run(
     --no-follow 4 when all actions are pending.
     Next: `roost ci show RUN`, `roost ci retry RUN`, `roost logs PIPELINE-RUN-ACTION`.
     """
-    checked = read_pipeline_file(file, RunOptions(variables, only, retention), project)
+    checked = read_pipeline_file(file, RunOptions(variables, only, retention), project, workdir or "")
     with connect() as client:
         checked = checked.sent(client)
         if no_follow:

@@ -1,5 +1,6 @@
 """From a pipeline file to a run: read, checked here, started in one request; its actions are retried one by one."""
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class PipelineFile(NamedTuple):
         return run, stages, made.since
 
 
-def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> PipelineFile:
+def read_pipeline_file(file: str, options: RunOptions, project: str = "", workdir: str = "") -> PipelineFile:
+    """`workdir`: a directory whose content all actions start with."""
     found = list(read_file(file))
     if not found:
         raise Failure(f"{file}: there is nothing in it", exit_code=USAGE)
@@ -59,6 +61,9 @@ def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> Pip
     raw = with_action_values(found[0][1], file, Path(file).parent)
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
+    if isinstance(raw, dict) and workdir:
+        given = raw.get("inputs", [])
+        raw = {**raw, "inputs": [{"from": os.path.abspath(workdir)}, *(given if isinstance(given, list) else [given])]}
     try:
         pipeline, _ = jobs_of(checked_inputs(raw, file), EXAMPLE_RUN, options)
     except Invalid as error:

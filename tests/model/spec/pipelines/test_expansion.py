@@ -87,3 +87,22 @@ def test_a_service_starts_after_the_needs_of_its_action_and_ends_with_it() -> No
 )
 def test_services_that_are_wrong_are_named(services: object, path: str) -> None:
     assert refusal(pipeline(action(services=services)))[0] == path
+
+
+# --- inputs of all actions --------------------------------------------------------------------------------------------
+
+
+def test_inputs_of_a_pipeline_come_before_those_of_an_action() -> None:
+    tree, own = {"from": "blob:tree"}, {"workload": "build", "to": "dist"}
+    raw = pipeline(action(outputs=["*"]), action("test", inputs=[own]), inputs=[tree])
+    build, test = documents_of(raw, RUN)
+    assert build["inputs"] == [tree]
+    assert test["inputs"] == [tree, {"workload": f"web-{RUN}-build", "to": "dist"}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path"),
+    [([{"workload": "build"}], "inputs[0].workload"), ("x", "inputs"), ([{"from": "x", "url": "y"}], "inputs[0]")],
+)
+def test_wrong_inputs_of_a_pipeline_are_named(inputs: object, path: str) -> None:
+    assert refusal(pipeline(action(), inputs=inputs))[0] == path

@@ -52,6 +52,7 @@ class Pipeline(NamedTuple):
     env: dict[str, Any]
     actions: tuple[Action, ...]
     concurrency: Concurrency | None = None
+    inputs: tuple[Any, ...] = ()  # of all actions
 
     @property
     def name(self) -> str:

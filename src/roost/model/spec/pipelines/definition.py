@@ -20,7 +20,7 @@ SERVICES_MAX = 16  # of one action: an action may wait for 64 workloads
 CONCURRENCY_VARIABLES_MAX = 8  # whose values are part of a group's name: a branch, a target, a platform
 ACTIONS_MAX = 1_000  # one request, one commit, one table to read; more of the same is one action with `each`
 WHEN = ("succeeded", "finished", "started")
-SHARED = ("project", "env")
+SHARED = ("project", "env", "inputs")
 FIELDS = ("name", *SHARED, "concurrency", "actions")
 ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
@@ -58,10 +58,17 @@ def read_pipeline(raw: object) -> Pipeline:
     check(spec_of_document, shared)
     check(_check_title, fields, "name", "a pipeline")
     concurrency = check(_concurrency, fields)
+    check(_check_shared_inputs, fields.get("inputs", []))
     actions = check(_actions, fields)
     problems.refuse()
-    project = fields.get("project", limits.DEFAULT_PROJECT)
-    return Pipeline(fields["name"], project, fields.get("env", {}), tuple(in_order(actions)), concurrency)
+    project, inputs = fields.get("project", limits.DEFAULT_PROJECT), tuple(fields.get("inputs", ()))
+    return Pipeline(fields["name"], project, fields.get("env", {}), tuple(in_order(actions)), concurrency, inputs)
+
+
+def _check_shared_inputs(inputs: object) -> None:
+    for number, item in enumerate(inputs if isinstance(inputs, list) else ()):
+        if isinstance(item, dict) and "workload" in item:
+            raise Invalid(f"inputs[{number}].workload", "outputs of an action are inputs of single actions")
 
 
 def _concurrency(fields: Mapping[str, Any]) -> Concurrency | None:

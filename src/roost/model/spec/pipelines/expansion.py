@@ -113,8 +113,9 @@ def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions, grou
     others += [(_service_name(name, service), Milestone.STARTED) for service in action.services]
     if others:
         document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
-    if isinstance(action.fields.get("inputs"), list):
-        document["inputs"] = [_input(item, f"{pipeline.name}-{run}-") for item in action.fields["inputs"]]
+    if isinstance(action.fields.get("inputs", []), list):
+        own = [_input(item, f"{pipeline.name}-{run}-") for item in action.fields.get("inputs", [])]
+        document |= {"inputs": [*pipeline.inputs, *own]} if own or pipeline.inputs else {}
     spec = spec_of_document(document, action.path)
     if spec.policy.retention_ms < RETENTION_MS_MIN:
         raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
