@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from roost.cli.common.exit_codes import NO_RESULT, Failure
-from roost.cli.common.format import amount
+from roost.cli.common.kept_files import files_text, gap_text, size_text
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import client_output
@@ -53,7 +53,7 @@ def outputs(client: Client, target: Target, project: str) -> Output:
             FILES_HEADER, [_file_row(entry) for entry in manifest.entries if not isinstance(entry, FolderEntry)], target
         )
         for gap in view.outputs.gaps if view.outputs else ():
-            echo_err(f"not kept: {gap.message}")
+            echo_err(f"not kept: {gap_text(gap)}")
 
     return Output({**_about(view), "entries": manifest.entries}, show, _code(found))
 
@@ -101,7 +101,7 @@ def get(
         raise Failure(f"no output of {target} matches", f"`roost outputs {target}` lists them", NO_RESULT)
     size = got.bytes_total()
     value = {"to": str(place), "instances": len(digests), "files": files, "size": size}
-    return Output(value, f"{_count(files)} ({amount('disk', size)}) in {place}")
+    return Output(value, f"{files_text(files, size)} in {place}")
 
 
 def _instances(client: Client, target: Target) -> tuple[list[InstanceView], bool]:
@@ -120,15 +120,15 @@ def _print(header: tuple[str, ...], rows: list[tuple[str, ...]], target: Target)
 
 
 def _row(view: InstanceView, found: OutputsSummary) -> tuple[str, ...]:
-    missing = "; ".join(gap.message for gap in found.gaps) or "-"
-    return str(view.index), view.state, str(found.files), amount("disk", found.size), missing
+    missing = "; ".join(map(gap_text, found.gaps)) or "-"
+    return str(view.index), view.state, str(found.files), size_text(found.size), missing
 
 
 def _file_row(entry: Entry) -> tuple[str, ...]:
     if isinstance(entry, LinkEntry):
         return f"{entry.path} -> {entry.target}", "-", "link"
     assert isinstance(entry, FileEntry)
-    return entry.path, amount("disk", entry.size), f"{entry.mode:04o}"
+    return entry.path, size_text(entry.size), f"{entry.mode:04o}"
 
 
 def _about(view: InstanceView) -> dict[str, Any]:
@@ -138,7 +138,3 @@ def _about(view: InstanceView) -> dict[str, Any]:
 
 def _code(found: list[InstanceView]) -> int:
     return 0 if any(view.outputs and view.outputs.digest for view in found) else NO_RESULT
-
-
-def _count(files: int) -> str:
-    return "1 file" if files == 1 else f"{files:,} files"

@@ -10,6 +10,7 @@ import click
 
 from roost.cli.common.exit_codes import FAILED, NOT_PLACED, TIMED_OUT
 from roost.cli.common.interrupts import Interrupts, Watcher
+from roost.cli.common.kept_files import report_kept
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
 from roost.cli.common.options import json_option, pairs, pairs_option, project_option
 from roost.cli.common.output import echo_err, print_json, print_json_line
@@ -114,7 +115,8 @@ def run(
             workload = _submit(client, document)
             if workload.state == "scheduled":  # it runs by itself, and has no output of its own
                 sys.exit(_leave(client, workload, as_json, hint))
-            sys.exit(_attach(client, workload, interrupts, as_json, argv[0] if argv else "", hint))
+            program = argv[0] if argv and not paths else ""
+            sys.exit(_attach(client, workload, interrupts, as_json, program, hint))
 
 
 def _files(argv: tuple[str, ...], given: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, Path]]:
@@ -249,6 +251,8 @@ def _attach(
             echo_err(f"{target} is {ending.state}: {ending.message}")
     if any(ending.exit_code is None and not ending.signal for _, ending in bad) and os.path.isfile(program):
         echo_err(f"{program} is a file of this machine, which was not sent: name it with --send, or a path of the node")
+    if not as_json:
+        report_kept(Target(workload.project, workload.name), (ending.outputs for ending in endings.values()))
     if interrupts.count:
         return SIGNAL_BASE + interrupts.last
     return exit_code_of(bad[0][1]) if bad else 0
