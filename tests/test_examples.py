@@ -109,6 +109,34 @@ def test_pipeline(one: Served) -> None:
     ]
 
 
+def test_array_over_csv_with_files(one: Served, tmp_path: Path) -> None:
+    licence = Path("/tmp/roost-example-licence")
+    licence.unlink(missing_ok=True)
+    applied(one, "csv-array/array.yaml")
+    assert one.roost("wait", "squares-of-rows", "--timeout", "120s").returncode == 1
+    found = json.loads(one.roost("outputs", "squares-of-rows", "--json").stdout)
+    assert [item["index"] for item in found if item["state"] == "failed"] == [249, 499, 749, 999]
+    try:
+        licence.touch()
+        assert one.roost("retry", "squares-of-rows", "--failed").returncode == 0
+        assert one.roost("wait", "squares-of-rows", "--timeout", "60s").returncode == 0
+    finally:
+        licence.unlink()
+    done = one.roost("get", "squares-of-rows", "--to", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(list((tmp_path / "results").glob("*/square.txt"))) == 1_000
+    assert (tmp_path / "results" / "999" / "square.txt").read_text() == "999 squared is 998001\n"
+
+
+def test_python_project(one: Served, tmp_path: Path) -> None:
+    done = one.roost("ci", "run", str(EXAMPLES / "python-project" / "pipeline.yaml"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert "package | it-works" in done.stdout.decode()
+    (run,) = json.loads(one.roost("ci", "list", "slugs", "--json").stdout)
+    assert one.roost("get", f"slugs-{run['run']}-build", "--to", str(tmp_path / "got")).returncode == 0
+    assert (tmp_path / "got" / "dist" / "slugs.zip").is_file()
+
+
 def test_template(one: Served) -> None:
     done = one.roost("templates", "apply", str(EXAMPLES / "template.yaml"))
     assert done.returncode == 0, done.stderr.decode()

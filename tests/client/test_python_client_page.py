@@ -29,8 +29,8 @@ def test_the_code_of_the_page_runs(
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "succeeded b'hello\\n'"
     assert printed[2:5] == ["0 b'0\\n'", "1 b'1\\n'", "2 b'2\\n'"]
-    assert printed[5] == "1 22"
-    assert printed[6].startswith("422 ") and printed[6].endswith(" resources.cpu")
+    assert printed[5:7] == ["1 22", "sent x"]
+    assert printed[7].startswith("422 ") and printed[7].endswith(" resources.cpu")
 
 
 def test_the_table_has_every_namespace_and_method() -> None:
