@@ -90,7 +90,7 @@ class AgentMachine:
         self._files = FileProgress()
         self._directory = directory
         self._mark = mark
-        self._sizes: dict[int, int] = {}  # of the document and the variables of each attempt
+        self._sizes: dict[int, int] = {}  # of the document, the variables and the inputs of each attempt
         self._sizes_sum = 0
         self._lease_ms = 0  # as sent to the driver
         self._is_abandoned = False  # ended without a goodbye
@@ -365,6 +365,7 @@ class AgentMachine:
 
     def _remember(self, run: Run) -> tuple[str, ...]:
         size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
+        size += sum(len(field) for item in run.inputs for field in msgspec.structs.astuple(item))
         self._sizes[run.token] = size
         self._sizes_sum += size
         self._files.remember(run)

@@ -313,3 +313,18 @@ def test_a_stop_of_a_run_that_still_runs_goes_to_the_driver() -> None:
     machine = running()
     effects = answered(machine, 1_020, base=1, generation=2, orders=(Stop(1, 50, "x"),))
     assert effects == [LeaveHealth(1), StopRun("1", 50, StopReason.ORDERED, "x")]
+
+
+def test_a_report_has_as_many_gaps_as_a_hello_has_room_for() -> None:
+    machine = collecting()
+    gaps = tuple(OutputGap(OutputProblem.UNREADABLE, f"{number:0>1000}") for number in range(100))
+    machine.collected(1, Outputs(STORED.files, gaps), 1_500)
+    assert machine.actor.attempts[1].outputs == Outputs(STORED.files, gaps[:1])
+
+
+def test_inputs_count_as_what_a_node_keeps_of_an_attempt() -> None:
+    many = tuple(RunInput(f"{number:0>1000}", "sha256:" + "1" * 64) for number in range(1_000))
+    orders = [msgspec.structs.replace(run(token), inputs=many) for token in range(1, 61)]
+    _, effects = machine_with(*orders)
+    begun = sum(isinstance(effect, FetchInputs) for effect in effects)
+    assert 0 < begun < 60, "the others are for another node"

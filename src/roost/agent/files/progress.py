@@ -6,13 +6,14 @@ import msgspec
 
 from roost.model.protocol import Run
 from roost.model.records.files import OutputGap, OutputProblem, Outputs, RunInput
-from roost.model.spec.document import decode_document
-from roost.model.spec.files import OutputBlock, OutputsWhen, outputs_of
+from roost.model.spec.document import outputs_in
+from roost.model.spec.files import OutputBlock, OutputsWhen
 from roost.ports.driver import Ended, RunRequest, StopReason
 
 FETCH_MS_MAX = 2 * 3_600_000  # 64 GiB, the most of one input, at 10 MB/s
 COLLECT_MS_MAX = 2 * 3_600_000  # likewise
-_OUTPUTS_KEY = msgspec.msgpack.encode("outputs")
+GAPS_BYTES_MAX = 1_500  # of one attempt: a hello with 4,096 of them has 6 MiB of gaps, beside 48 MiB of documents
+GAP_BYTES = 32  # of a gap beside its path
 
 
 class FetchInputs(msgspec.Struct, frozen=True):
@@ -62,10 +63,8 @@ class FileProgress:
 
     def remember(self, run: Run) -> None:
         """Note the outputs of a run. A document that cannot be read has none: it is never run."""
-        if _OUTPUTS_KEY not in run.document:  # a search is cheaper than decoding, and most documents have none
-            return
         try:
-            outputs = outputs_of(decode_document(run.document).outputs)
+            outputs = outputs_in(run.document)
         except msgspec.MsgspecError:
             return
         if outputs:
@@ -115,7 +114,7 @@ class FileProgress:
     def collected(self, token: int, outputs: Outputs | None) -> Ended:
         """The end of a run, complete. None: its outputs are not wanted."""
         del self._until[token]
-        return msgspec.structs.replace(self.collecting.pop(token), outputs=outputs)
+        return msgspec.structs.replace(self.collecting.pop(token), outputs=outputs and _bounded(outputs))
 
     def not_stored(self, token: int) -> Outputs:
         wanted = self.wanted(self.collecting[token])
@@ -141,3 +140,13 @@ class FileProgress:
 
     def _before_driver(self) -> Iterable[RunRequest]:
         return (request for requests in (self.fetching, self.held) for request in requests.values())
+
+
+def _bounded(outputs: Outputs) -> Outputs:
+    """With as many gaps as a report may have; the worst come first."""
+    room = GAPS_BYTES_MAX
+    for count, gap in enumerate(outputs.gaps):
+        room -= len(gap.path.encode()) + GAP_BYTES
+        if room < 0:
+            return Outputs(outputs.files, outputs.gaps[: max(count, 1)])
+    return outputs
