@@ -12,7 +12,7 @@ LEVEL = 1  # 2 ms per MB of text; level 3 takes half as long again, and saves no
 MAGIC = b"RLS1"
 
 _STAMP = struct.Struct("<QQ")
-_COUNT = struct.Struct("<I")
+_LENGTH = struct.Struct("<I")
 _CODECS = threading.local()  # a codec is for one thread at a time
 
 
@@ -21,10 +21,11 @@ class DamagedSegment(Exception):
 
 
 def encode(data: bytes, stamps: Sequence[Stamp]) -> bytes:
-    index = b"".join(_STAMP.pack(*stamp) for stamp in stamps)
+    """Two frames, the times and the bytes: the bytes are not copied before they are compressed."""
     if not hasattr(_CODECS, "compressor"):
         _CODECS.compressor = zstandard.ZstdCompressor(LEVEL, write_checksum=True)
-    return MAGIC + bytes(_CODECS.compressor.compress(_COUNT.pack(len(stamps)) + index + data))
+    index = _CODECS.compressor.compress(b"".join(_STAMP.pack(*stamp) for stamp in stamps))
+    return b"".join((MAGIC, _LENGTH.pack(len(index)), index, _CODECS.compressor.compress(data)))
 
 
 def decode(segment: Segment, stored: bytes) -> tuple[bytes, list[Stamp]]:
@@ -33,13 +34,15 @@ def decode(segment: Segment, stored: bytes) -> tuple[bytes, list[Stamp]]:
         raise DamagedSegment("it does not begin as a segment does")
     if not hasattr(_CODECS, "decompressor"):
         _CODECS.decompressor = zstandard.ZstdDecompressor()
+    decompress, frames = _CODECS.decompressor.decompress, memoryview(stored)
     try:
-        whole: bytes = _CODECS.decompressor.decompress(memoryview(stored)[len(MAGIC) :])
-        (count,) = _COUNT.unpack_from(whole)
-        begin = _COUNT.size + count * _STAMP.size
-        stamps = [Stamp(*found) for found in _STAMP.iter_unpack(whole[_COUNT.size : begin])]
+        (length,) = _LENGTH.unpack_from(stored, len(MAGIC))
+        begin = len(MAGIC) + _LENGTH.size
+        index = decompress(frames[begin : begin + length])
+        data: bytes = decompress(frames[begin + length :])
+        stamps = [Stamp(*found) for found in _STAMP.iter_unpack(index)]
     except (zstandard.ZstdError, struct.error) as error:
         raise DamagedSegment(str(error)) from None
-    if len(whole) - begin != segment.end - segment.start:
-        raise DamagedSegment(f"it has {len(whole) - begin} bytes in place of {segment.end - segment.start}")
-    return whole[begin:], stamps
+    if len(data) != segment.end - segment.start:
+        raise DamagedSegment(f"it has {len(data)} bytes in place of {segment.end - segment.start}")
+    return data, stamps
