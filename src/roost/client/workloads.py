@@ -189,7 +189,7 @@ class LogCalls(Namespace):
                 yield answer.body
             # A read belongs to one attempt, also when the next one begins meanwhile.
             attempt = int(answer.headers.get("roost-log-attempt", attempt))
-            offset += len(answer.body)
+            offset = int(answer.headers.get("roost-log-next", offset + len(answer.body)))
             missing = int(answer.headers.get("roost-log-missing", 0))
             finished = answer.headers.get("roost-log-finished") == "true"
             if offset >= int(answer.headers.get("roost-log-size", 0)) and (finished or not missing):

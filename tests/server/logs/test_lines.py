@@ -6,7 +6,8 @@ from roost.blobs.log_memory import MemoryLogs
 from roost.blobs.object_memory import MemoryObjects
 from roost.server.logs import lines as log_lines
 from roost.server.logs.hub import LogHub
-from roost.server.logs.lines import last_lines, next_lines, offset_since, split
+from roost.server.logs.lines import LineFilter, last_lines, next_lines, offset_since
+from roost.server.logs.masking import Masker
 from tests.server.logs.test_hub import LOG, until
 
 SIZE = 100 * 8
@@ -25,7 +26,7 @@ async def a_log(monkeypatch: pytest.MonkeyPatch) -> LogHub:
 
 async def test_lines_come_in_order_with_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = await a_log(monkeypatch)
-    found = await next_lines(hub, LOG, 0, SIZE, b"", 1_000)
+    found = await next_lines(hub, LOG, 0, SIZE, LineFilter(b""), 1_000)
     assert [line.data for line in found.lines] == [b"line %02d\n" % number for number in range(100)]
     assert [line.at_ms for line in found.lines] == [1_000 * (number + 1) for number in range(100)]
     assert found.next == SIZE
@@ -33,16 +34,16 @@ async def test_lines_come_in_order_with_their_times(monkeypatch: pytest.MonkeyPa
 
 async def test_a_page_is_continued_at_its_next(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = await a_log(monkeypatch)
-    first = await next_lines(hub, LOG, 0, SIZE, b"5", 7)
+    first = await next_lines(hub, LOG, 0, SIZE, LineFilter(b"5"), 7)
     assert [line.data[5:7] for line in first.lines] == [b"05", b"15", b"25", b"35", b"45", b"50", b"51"]
-    more = await next_lines(hub, LOG, first.next, SIZE, b"5", 7)
+    more = await next_lines(hub, LOG, first.next, SIZE, LineFilter(b"5"), 7)
     assert [line.data[5:7] for line in more.lines][:2] == [b"52", b"53"]
 
 
 async def test_a_search_is_bounded_and_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = await a_log(monkeypatch)
     monkeypatch.setattr(log_lines, "SCAN_BYTES_MAX", 100)
-    found = await next_lines(hub, LOG, 0, SIZE, b"nothing has this", 7)
+    found = await next_lines(hub, LOG, 0, SIZE, LineFilter(b"nothing has this"), 7)
     assert not found.lines and 100 <= found.next < 200
 
 
@@ -53,7 +54,7 @@ async def test_the_last_lines_are_searched_from_the_end(
     monkeypatch: pytest.MonkeyPatch, count: int, text: bytes, expected: list[str]
 ) -> None:
     hub = await a_log(monkeypatch)
-    found = await last_lines(hub, LOG, 0, SIZE, text, count)
+    found = await last_lines(hub, LOG, 0, SIZE, LineFilter(text), count)
     assert [line.data[5:7].decode() for line in found.lines][: len(expected)] == expected
     assert found.next == SIZE and len(found.lines) <= count
     assert [line.at_ms for line in found.lines] == [1_000 * (line.offset // 8 + 1) for line in found.lines]
@@ -77,5 +78,11 @@ async def test_the_rest_of_a_line_that_began_before_is_left_out() -> None:
 
 
 def test_only_newlines_end_lines() -> None:
-    assert split(b"a\rb\r\nc\x0bd\n", 5) == [(5, b"a\rb\r\n"), (10, b"c\x0bd\n")]
-    assert split(b"a\n\nb", 0) == [(0, b"a\n"), (2, b"\n"), (3, b"b")]
+    assert LineFilter().split(b"a\rb\r\nc\x0bd\n", 5) == [(5, b"a\rb\r\n"), (10, b"c\x0bd\n")]
+    assert LineFilter().split(b"a\n\nb", 0) == [(0, b"a\n"), (2, b"\n"), (3, b"b")]
+
+
+def test_text_is_searched_in_what_is_shown() -> None:
+    masker = Masker([b"hunter2"])
+    assert LineFilter(b"", masker).split(b"a\nis hunter2\n", 0) == [(0, b"a\n"), (2, b"is ***\n")]
+    assert LineFilter(b"hunter", masker).split(b"is hunter2\n", 0) == [], "a search finds out nothing"

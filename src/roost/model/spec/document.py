@@ -90,6 +90,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     health: HealthBlock | None = None
     retention: int | float | str | None = None
     stderr: StderrMode = StderrMode.MERGE
+    mask: bool = False  # values of its secrets, where its logs are shown
     inputs: list[InputBlock] = []
     outputs: list[str | OutputBlock] = []
     condition: str = ""
@@ -240,6 +241,12 @@ def separates_stderr(packed: bytes) -> bool:
     return False
 
 
+def masked_secrets(packed: bytes) -> list[str]:
+    """The names of the secrets whose values are masked in the logs of a stored document."""
+    document = decode_document(packed) if _MASK_KEY in packed else None
+    return sorted({*secrets_of(document).values()}) if document is not None and document.mask else []
+
+
 def outputs_in(packed: bytes) -> list[OutputBlock]:
     """The outputs that a stored document asks for. Few do: the word is looked for before decoding."""
     return outputs_of(decode_document(packed).outputs) if _OUTPUTS_KEY in packed else []
@@ -259,6 +266,7 @@ _DECODER = msgspec.msgpack.Decoder(Document)
 _SECRET_KEY = msgspec.msgpack.encode("secret")
 _OUTPUTS_KEY = msgspec.msgpack.encode("outputs")
 _STDERR_KEY = msgspec.msgpack.encode("stderr")
+_MASK_KEY = msgspec.msgpack.encode("mask")
 
 
 def _ask(document: Document, path: str) -> Ask:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from roost.server.logs.hub import LogHub
+from roost.server.logs.masking import Masker
 from roost.server.logs.segments import Segment, Stamp
 
 PIECE_BYTES = 1 << 20  # read at a time; a line that is longer is cut
 SCAN_BYTES_MAX = 64 << 20  # for one answer: a fifth of a second in a thread
 ANSWER_BYTES_MAX = 4 << 20
+NOTHING = Masker(())
 
 
 class StampedLine(NamedTuple):
@@ -20,12 +22,31 @@ class StampedLine(NamedTuple):
     data: bytes
 
 
+class LineFilter(NamedTuple):
+    """Which lines are wanted, and how they are shown. The text is searched in what is shown, not in what is masked."""
+
+    text: bytes = b""
+    masker: Masker = NOTHING
+
+    def split(self, data: bytes, offset: int) -> list[tuple[int, bytes]]:
+        """The wanted lines, with their offsets."""
+        found: list[tuple[int, bytes]] = []
+        if not self.masker and self.text not in data:
+            return found
+        for line in data.splitlines(keepends=True) if b"\r" not in data else _split(data):
+            shown = self.masker.mask(line) if self.masker else line
+            if self.text in shown:
+                found.append((offset, shown))
+            offset += len(line)
+        return found
+
+
 class FoundLines(NamedTuple):
     lines: list[StampedLine]
     next: int  # where to search on
 
 
-async def next_lines(hub: LogHub, name: str, start: int, stop: int, text: bytes, limit: int) -> FoundLines:
+async def next_lines(hub: LogHub, name: str, start: int, stop: int, filter: LineFilter, limit: int) -> FoundLines:
     """At most so many lines from an offset on that have the text."""
     lines: list[StampedLine] = []
     offset, room = start, ANSWER_BYTES_MAX
@@ -34,7 +55,7 @@ async def next_lines(hub: LogHub, name: str, start: int, stop: int, text: bytes,
         if not data:
             break
         end = len(data) if offset + len(data) >= stop else (data.rfind(b"\n") + 1 or len(data))
-        found = await hub.in_thread(split, data[:end], offset, text)
+        found = await hub.in_thread(filter.split, data[:end], offset)
         for line in await _stamped(hub, name, found):
             if len(lines) >= limit or room <= 0:
                 return FoundLines(lines, line.offset)
@@ -44,7 +65,7 @@ async def next_lines(hub: LogHub, name: str, start: int, stop: int, text: bytes,
     return FoundLines(lines, offset)
 
 
-async def last_lines(hub: LogHub, name: str, start: int, stop: int, text: bytes, count: int) -> FoundLines:
+async def last_lines(hub: LogHub, name: str, start: int, stop: int, filter: LineFilter, count: int) -> FoundLines:
     """The last lines that have the text, but none before `start`: searched backwards."""
     found: list[tuple[int, bytes]] = []
     end, room = stop, ANSWER_BYTES_MAX
@@ -53,7 +74,7 @@ async def last_lines(hub: LogHub, name: str, start: int, stop: int, text: bytes,
         data = await hub.read(name, begin, end - begin)
         cut = data.find(b"\n") + 1 if begin > start else 0
         cut = 0 if cut == len(data) else cut
-        lines = await hub.in_thread(split, data[cut:], begin + cut, text)
+        lines = await hub.in_thread(filter.split, data[cut:], begin + cut)
         lines = lines[max(0, len(lines) + len(found) - count) :]
         room -= sum(len(line) for _, line in lines)
         found = lines + found
@@ -74,18 +95,6 @@ async def offset_since(hub: LogHub, name: str, since_ms: int, stop: int) -> int:
         rest = await hub.read(name, offset, PIECE_BYTES)  # of a line that began before
         offset += rest.find(b"\n") + 1 or len(rest)
     return min(offset, stop)
-
-
-def split(data: bytes, offset: int, text: bytes = b"") -> list[tuple[int, bytes]]:
-    """The lines that have a text, with their offsets."""
-    found: list[tuple[int, bytes]] = []
-    if text not in data:
-        return found
-    for line in data.splitlines(keepends=True) if b"\r" not in data else _split(data):
-        if text in line:
-            found.append((offset, line))
-        offset += len(line)
-    return found
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -3,7 +3,7 @@
 Neither the core nor a store ever sees a value: they see the name that a document refers to, and a sealed record.
 """
 
-from collections.abc import Awaitable, Callable, Container, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,12 @@ class Secrets:
         opened: dict[str, bytes | str] = {}  # an array of a thousand runs opens a secret once
         orders = tuple([self._with_secrets(order, allocated, opened) for order in frame.orders])
         return msgspec.structs.replace(frame, orders=orders)
+
+    def values(self, project: str, names: Iterable[str]) -> list[bytes]:
+        """The values of secrets that are there and can be opened, to mask them."""
+        records = self._engine.state.opaque_records.get(KIND, {})
+        opened = (self._open(f"{project}/{name}", records.get(f"{project}/{name}")) for name in names)
+        return [value for value in opened if isinstance(value, bytes)]
 
     async def reseal(self, ask: Ask) -> Resealed:
         """Seal secrets, also those of hooks, with the newest key; records that change meanwhile are tried again."""

@@ -25,7 +25,7 @@ FIELDS = ("name", *SHARED, "concurrency", "actions")
 ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
-    "placement", "retention", "inputs", "outputs", "if", "approve",
+    "placement", "retention", "mask", "inputs", "outputs", "if", "approve",
     "services",
 )  # fmt: skip
 SERVICE_FIELDS = (

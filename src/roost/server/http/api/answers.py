@@ -41,7 +41,7 @@ RESET = "changes before this revision are no longer available; list again and re
 RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.IGNORECASE)
 LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?:\.([0-9]{1,18}))?")  # ATTEMPT.OFFSET[.STDERR_OFFSET]
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
-MISSING = "Roost-Log-Missing"
+MISSING, NEXT = "Roost-Log-Missing", "Roost-Log-Next"
 RESULT_ATTEMPT = "Roost-Result-Attempt"
 
 
@@ -73,6 +73,7 @@ def _log_slice(_: ApiRequest, piece: LogSlice) -> Response[bytes]:
         OF_ATTEMPT: str(piece.attempt),
         IS_FINISHED: str(piece.finished).lower(),
         MISSING: str(piece.missing),
+        NEXT: str(piece.next),
     }
     return Response(piece.data, media_type=BYTES, headers=headers)
 
@@ -267,6 +268,7 @@ ANSWERS: dict[Callable[..., Any], Answering] = {
             _header(SIZE, "Bytes there are so far."),
             _header(OF_ATTEMPT, "The attempt whose log this is."),
             _header(IS_FINISHED, "true: no more will come."),
+            _header(NEXT, "The offset after the bytes of this answer."),
         ),
     ),
     logs.follow_log: Answering(

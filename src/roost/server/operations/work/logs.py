@@ -17,15 +17,17 @@ from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.result import Result
 from roost.model.records.workload import Workload
-from roost.model.spec.document import separates_stderr
+from roost.model.spec.document import masked_secrets, separates_stderr
 from roost.model.spec.units import past_ms
 from roost.model.states import FINISHED, LogStream
 from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.logs import LogLinesView, LogLineView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
 from roost.server.logs.ends import log_end
-from roost.server.logs.lines import last_lines, next_lines, offset_since
+from roost.server.logs.lines import LineFilter, last_lines, next_lines, offset_since
 from roost.server.logs.machine import LogEnd
+from roost.server.logs.masking import Masker
+from roost.server.logs.views import LogView
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream, Since
 from roost.server.views.outputs import outputs_summary
@@ -46,6 +48,7 @@ class LogSlice(msgspec.Struct, frozen=True):
     attempt: int
     finished: bool
     missing: int = 0  # bytes that the node has reported and not sent so far
+    next: int = 0  # the offset after the data: masked data has another length than what it stands for
 
 
 class LogEvent(msgspec.Struct, frozen=True):
@@ -86,10 +89,14 @@ async def read_log(
     if limit and context.logs.missing(log, end):  # they are on their way: a reader must not take this for the end
         await context.logs.arrived(log, offset if offset >= 0 else OFFSET_MAX, end)
     size, finished, missing = context.logs.status(log, end)
+    view = LogView(context.logs, log, masker_of(call, workload))
+    if not finished:
+        size -= await view.held_back(size)
     start = max(0, size + offset) if offset < 0 else offset
     if limit and missing and size <= start < size + missing:
         raise _elsewhere(call, workload, index, attempt, log, missing)
-    return LogSlice(await context.logs.read(log, start, limit), size, attempt, finished, missing)
+    data, following = await view.read(start, min(limit, max(0, size - start)))
+    return LogSlice(data, size, attempt, finished, missing, following)
 
 
 async def log_lines(
@@ -127,10 +134,11 @@ async def log_lines(
     start = min(offset, size)
     if since_ms:
         start = max(start, await offset_since(logs, log, since_ms, size))
+    filter = LineFilter(grep.encode(), masker_of(call, workload))
     if tail >= 0:
-        found = await last_lines(logs, log, start, size, grep.encode(), tail)
+        found = await last_lines(logs, log, start, size, filter, tail)
     else:
-        found = await next_lines(logs, log, start, size, grep.encode(), limit)
+        found = await next_lines(logs, log, start, size, filter, limit)
     lines = [LogLineView(line.offset, line.at_ms, b64encode(line.data).decode()) for line in found.lines]
     return LogLinesView(attempt, lines, found.next, size, finished, missing)
 
@@ -170,6 +178,12 @@ def _elsewhere(call: Call, workload: Workload, index: int, attempt: int, log: st
         where += f"; or they are on a server that led before and is away: {', '.join(others)}"
     message = f"{missing:,} bytes of log {log} are not on this server: {where}"
     return NoService(message, code="log_unavailable", params={"log": log, "missing": missing, "servers": others})
+
+
+def masker_of(call: Call, workload: Workload) -> Masker:
+    """Masks the secrets of a workload if its document asks for that."""
+    names = masked_secrets(workload.document)
+    return Masker(call.context.secrets.values(workload.project, names) if names else ())
 
 
 async def _fetch(context: Context, log: str, end: LogEnd) -> None:
@@ -225,6 +239,7 @@ class LogStreamer:
     def __init__(self, call: Call, workload: Workload, index: int, attempt: int, offsets: dict[LogStream, int]) -> None:
         self._context = call.context
         self._redactor = call.redactor
+        self._masker = masker_of(call, workload)
         self._workload = workload
         self._key = f"{workload.key}.{index}"
         self._index = index
@@ -252,7 +267,9 @@ class LogStreamer:
     async def _pieces(self, streams: Sequence[LogStream]) -> AsyncGenerator[LogEvent, None]:
         watch, logs = self._context.watch, self._context.logs
         sources = {
-            stream: logs.follow(self._log(stream), self._offsets[stream], partial(self._end, stream))
+            stream: LogView(logs, self._log(stream), self._masker).follow(
+                self._offsets[stream], partial(self._end, stream)
+            )
             for stream in streams
         }
         pieces: dict[LogStream, asyncio.Task[Any]] = {
@@ -269,8 +286,7 @@ class LogStreamer:
                         del pieces[stream]
                         may_be_over = True
                         continue
-                    offset, data = found
-                    self._offsets[stream] = offset + len(data)
+                    self._offsets[stream], data = found
                     yield self._event(data=data, stream=stream)
                     pieces[stream] = asyncio.ensure_future(anext(sources[stream], None))
                 if change.done():
