@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class Digests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of contents, at most 10,000: `sha256:` and 64 hexadecimal digits each."""
@@ -28,3 +30,25 @@ class FileSetView(msgspec.Struct, frozen=True):
     digest: str
     files: int
     size: int
+
+
+class NamedFilesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The set of files that a name stands for, by the digest of its manifest."""
+
+    digest: str
+
+
+class NamedFilesView(msgspec.Struct, frozen=True, kw_only=True):
+    """A name for a set of files. `blob:NAME` in `inputs` of a workload is this set."""
+
+    project: str
+    name: str
+    digest: str
+    files: int
+    size: int
+    changed_ms: int
+    changed_by: str
+
+
+class NamedFilesPage(Page[NamedFilesView, str], frozen=True):
+    """Named files by name. There are more as long as `next` is given, which goes into `after`."""

@@ -11,6 +11,7 @@ OPAQUE_KINDS = {
     "join": 10_000,  # ID
     "certificate": 20_000,  # NODE: as many as a server is made for, twice
     "secret": 10_000,  # PROJECT/NAME, sealed
+    "named-files": 10_000,  # PROJECT/NAME
     "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
     "hook-position": 1,  # up to where each has come, stored every few seconds at most
     "template": 1_000,  # PROJECT/NAME

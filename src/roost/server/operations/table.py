@@ -16,6 +16,7 @@ from roost.server.operations.work import (
     history,
     instances,
     logs,
+    named_files,
     pipelines,
     schedules,
     services,
@@ -83,6 +84,14 @@ RULES: dict[Callable[..., Any], Rule] = {
     files.create_files: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files", 201),
     files.get_files: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/files/{digest}"),
     files.read_blob: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/blobs/{digest}"),
+    named_files.list_named_files: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}/named-files"),
+    named_files.get_named_files: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}/named-files/{name}"),
+    named_files.set_named_files: Rule(
+        SUBMITTER, Scope.PROJECT, LEADER, "PUT /v1/projects/{project}/named-files/{name}"
+    ),
+    named_files.delete_named_files: Rule(
+        SUBMITTER, Scope.PROJECT, LEADER, "DELETE /v1/projects/{project}/named-files/{name}"
+    ),
     files.read_contents: Rule(VIEWER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/contents"),
     events.changes: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/changes"),
     # the past

@@ -69,7 +69,7 @@ async def put_blob(
     `offset` of the answer is where to go on. An empty piece asks for it, after an interruption. Pieces that are there
     already are skipped.
     """
-    upload = Upload(_checked(digest), size, _owner(call))
+    upload = Upload(checked_digest(digest), size, _owner(call))
     files = _files(call, project)
     await files.hold(upload.owner, [digest])
     at = _right(await take_piece(files.blobs, upload, offset, piece.data))
@@ -100,7 +100,7 @@ async def create_files(call: Call, project: str, manifest: RawBody, digest: Mani
         digest = await asyncio.to_thread(digest_of, manifest.data)
         await files.hold(_owner(call), [digest])
         _right(await files.blobs.put([(digest, manifest.data)]))
-    async with complete_set(files, _checked(digest), call.context.reading, call.principal.name, HOLD_MS) as found:
+    async with complete_set(files, checked_digest(digest), call.context.reading, call.principal.name, HOLD_MS) as found:
         return FileSetView(found.digest, found.files, found.size)
 
 
@@ -135,7 +135,7 @@ async def _pieces(
     call: Call, project: str, digest: str, offset: int = 0, length: int | None = None
 ) -> AsyncGenerator[BlobPiece, None]:
     files = _files(call, project)
-    size = available(await files.blobs.size(_checked(digest)))
+    size = available(await files.blobs.size(checked_digest(digest)))
     if size is None:
         raise no_blob(project, digest)
     start = max(0, size + offset) if offset < 0 else offset
@@ -169,7 +169,7 @@ def _owner(call: Call) -> str:
     return f"principal:{call.principal.name}"
 
 
-def _checked(digest: str, path: str = "digest") -> str:
+def checked_digest(digest: str, path: str = "digest") -> str:
     try:
         check_digest(digest)
     except ValueError as error:
@@ -180,7 +180,7 @@ def _checked(digest: str, path: str = "digest") -> str:
 def _checked_all(fields: Digests) -> list[str]:
     if len(fields.digests) > DIGESTS_MAX:
         raise Invalid("digests", f"a request has at most {DIGESTS_MAX:,} digests, not {len(fields.digests):,}")
-    return [_checked(digest, f"digests[{position}]") for position, digest in enumerate(fields.digests)]
+    return [checked_digest(digest, f"digests[{position}]") for position, digest in enumerate(fields.digests)]
 
 
 def _right(outcome: object) -> int | None:

@@ -29,6 +29,7 @@ from roost.server.operations.work.documents import (
     pack,
     unpacked,
 )
+from roost.server.operations.work.inputs import with_files
 from roost.server.operations.work.workloads import submitted_view
 from roost.server.views.limits import Known
 from roost.server.waiting import Slices
@@ -66,7 +67,8 @@ async def start_pipeline(call: Call, start: Documents) -> StartedRun:
     with renamed_paths(expanded.path):
         await require_secrets(call, wanted, many=True)
         since = (await call.state()).revision
-        submitted = await call.ask(lambda number: Submit(number, wanted))
+        async with with_files(call, wanted, many=True) as whole:
+            submitted = await call.ask(lambda number: Submit(number, whole))
     slices, known = Slices(), Known()
     actions: list[ActionView] = []
     for item, job in zip(submitted, expanded.jobs, strict=True):

@@ -38,6 +38,7 @@ from roost.server.operations.parameters import After, At, Limit, MustExist, Plan
 from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.operations.work.documents import Documents, read_batch, read_one
+from roost.server.operations.work.inputs import with_files
 from roost.server.views.explain import plan_view, why_view
 from roost.server.views.limits import Known, unenforced
 from roost.server.views.schedules import schedule_view
@@ -69,9 +70,10 @@ async def submit(
     there is no room.
     """
     wanted = (await read_one(call, document),)
-    make = _submission(call, wanted, same_ok, must_exist, plan, rerun)
+    _permit(call, wanted, must_exist)
     await require_secrets(call, wanted)
-    (submitted,) = await call.ask(make)
+    async with with_files(call, wanted) as whole:
+        (submitted,) = await call.ask(_submission(call, whole, same_ok, must_exist, plan, rerun))
     workload = call.engine.state.workloads.get(submitted.key)
     if workload is not None and workload.unstarted_end_state == InstanceState.REJECTED:
         reason = workload.reason
@@ -86,10 +88,12 @@ async def submit_batch(
 ) -> Accepted:  # fmt: skip
     """Submit many workloads, all or none. The `result` of each is created, changed or unchanged."""
     wanted = await read_batch(call, documents)
-    make = _submission(call, wanted, same_ok, must_exist, plan, rerun)
+    _permit(call, wanted, must_exist)
     await require_secrets(call, wanted, many=True)
+    async with with_files(call, wanted, many=True) as whole:
+        submitted = await call.ask(_submission(call, whole, same_ok, must_exist, plan, rerun))
     slices, items, known = Slices(), [], Known()
-    for item in await call.ask(make):
+    for item in submitted:
         items.append(submitted_view(call, item, known))
         await slices.pause()
     return Accepted(items)
@@ -211,15 +215,18 @@ def _is_labelled(workload: Workload, label: str) -> bool:
     return not label or label in workload.policy.labels
 
 
-def _submission(
-    call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str, rerun: bool
-) -> Callable[[int], Event]:
-    """The event for the engine. A plan knows which workloads exist."""
+def _permit(call: Call, wanted: tuple[WorkloadSpec, ...], must_exist: bool) -> None:
     for position, spec in enumerate(wanted if must_exist else ()):
         if not call.redactor.sees(spec.project):  # it does not exist for the caller
             path = f"[{position}].name" if len(wanted) > 1 else "name"
             raise NotFound(f"there is no workload {spec.key}", path=path, params={"workload": spec.key})
     permit_wanted(call.principal, wanted)
+
+
+def _submission(
+    call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str, rerun: bool
+) -> Callable[[int], Event]:
+    """The event for the engine. A plan knows which workloads exist."""
     if not token:
         return lambda number: Submit(number, wanted, same_ok, None, must_exist, rerun)
     plan = call.context.plans.find(token, wanted, call.engine.clock.now_ms())
@@ -245,6 +252,11 @@ async def plan(call: Call, documents: Documents) -> PlanView:
     wanted = await read_batch(call, documents)
     permit_wanted(call.principal, wanted)
     await require_secrets(call, wanted, many=True)
+    async with with_files(call, wanted, many=True) as whole:
+        return await _plan(call, whole)
+
+
+async def _plan(call: Call, wanted: tuple[WorkloadSpec, ...]) -> PlanView:
     plans, redactor, now_ms = call.context.plans, call.redactor, call.now_ms
     token = new_token()
 
