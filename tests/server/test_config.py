@@ -92,3 +92,25 @@ def test_each_listener_that_other_machines_can_reach_is_encrypted(
 ) -> None:
     chosen = config(**{"host": "127.0.0.1", **given})
     assert (chosen.encrypts(chosen.host), chosen.encrypts(chosen.controller_host)) == encrypted
+
+
+@pytest.mark.parametrize(
+    ("store", "blobs", "loses"),
+    [
+        ("sqlite", "", False),
+        ("memory", "", False),
+        ("postgresql://roost@db/roost", "", True),
+        ("etcd://a:2379/roost", "", True),
+        ("etcd://a:2379/roost", "/shared/blobs", False),
+        ("etcd://a:2379/roost", "s3://bucket/roost", False),
+    ],
+)
+def test_servers_that_share_a_store_and_no_blobs_lose_files(store: str, blobs: str, loses: bool) -> None:
+    assert config(store=store, blobs=blobs).loses_files is loses
+
+
+@pytest.mark.parametrize("blobs", ["s3://", "gs://bucket", "s3://key:secret@bucket"])
+def test_a_place_of_blobs_that_cannot_be_is_refused(blobs: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_config(config(blobs=blobs))
+    assert refused.value.path == "blobs" and "secret" not in str(refused.value)

@@ -109,6 +109,8 @@ async def serve(
         load_plugins()
         check_config(config)
     logging.configure(config.log_level, config.log_format)
+    if config.loses_files:
+        log.warning("files of workloads are on this server only; give all servers the same --blobs")
     stops = {}
     if stopping is None:
         stopping = asyncio.Event()

@@ -122,6 +122,11 @@ class ServerConfig:
     def server_name(self) -> str:
         return self.name or socket.gethostname()
 
+    @property
+    def loses_files(self) -> bool:
+        """Whether another server that takes the lead lacks the files of workloads."""
+        return self.is_shared and not self.blobs
+
     def timing(self) -> LeaderTiming:
         return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
