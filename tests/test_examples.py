@@ -15,8 +15,8 @@ from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {
-    "array", "hello", "integration", "pinned", "pipeline", "placement", "release", "results", "rolling", "service",
-    "steps", "sweep", "template",
+    "array", "hello", "integration", "pinned", "pipeline", "placement", "release", "reports", "results", "rolling",
+    "service", "steps", "sweep", "template",
 }  # fmt: skip
 
 
@@ -67,6 +67,15 @@ def test_integration(one: Served) -> None:
     run = done.stderr.decode().split()[2].rstrip(":")
     assert one.roost("wait", f"{run}-test-web", "--timeout", "60s").returncode == 1
     assert b"is finished" in one.roost("show", f"{run}-test-web").stdout
+
+
+def test_reports(one: Served) -> None:
+    done = one.roost("ci", "run", str(EXAMPLES / "reports.yaml"))
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"publish    | unit.xml" in done.stdout
+    run = done.stderr.decode().split()[2].rstrip(":")
+    shown = one.roost("ci", "show", run).stdout.decode()
+    assert "Tests of unit tests: 1 passed, 1 skipped\n  slow: 500ms cart::adds\n" in shown
 
 
 def test_hello(one: Served) -> None:
