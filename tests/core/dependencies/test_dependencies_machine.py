@@ -9,7 +9,8 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from roost.model.events import RunNow
+from roost.model.events import Approve, RunNow
+from roost.model.records.access import OPERATOR
 from roost.model.records.workload import After, Workload
 from roost.model.states import ALLOCATED, FINISHED
 from tests.core.lifecycle.test_schedules import moment
@@ -56,6 +57,21 @@ class Watcher:
             assert fact in self.seen, f"{workload.key}.{index} began before {fact}"
 
 
+GATES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {},
+        {},
+        {"approve": {}},
+        {"if": "needs.all(name, needs[name].state == 'succeeded')"},
+        {"if": "false"},
+        {"if": "needs.none.state == 'x'"},
+        {"approve": {}, "if": "true"},
+        {"concurrency": {"group": "g", "cancel": True}},
+    ]
+)
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Workloads of which each waits for some of those before it."""
@@ -75,12 +91,32 @@ def graphs(draw: st.DrawFn) -> list[dict[str, Any]]:
             after.append({"workload": other["name"], "when": when, "each": item})
         made = service if is_service else job
         extra = draw(st.sampled_from([{}, {}, {"queue_timeout": "20s"}, {"deadline": "3m"}, {"when_full": "reject"}]))
-        documents.append(made(f"w{number}", count=count, after=after, retries=0, **extra))
+        gate = draw(GATES) if not is_service and not any(item.get("each") for item in after) else {}
+        owners = [other["name"] for other in documents if other.get("kind") != "service"] if is_service else []
+        until = {"until": draw(st.sampled_from(owners))} if owners and draw(st.booleans()) else {}
+        documents.append(made(f"w{number}", count=count, after=after, retries=0, **extra, **gate, **until))
     return documents
 
 
 ACTIONS = st.tuples(
-    st.sampled_from(["run", "run", "end", "end", "end", "fail", "cancel", "retry", "one", "wait", "restart", "lose"]),
+    st.sampled_from(
+        [
+            "run",
+            "run",
+            "end",
+            "end",
+            "end",
+            "fail",
+            "cancel",
+            "retry",
+            "one",
+            "wait",
+            "restart",
+            "lose",
+            "approve",
+            "approve",
+        ]
+    ),
     st.integers(0, 30),
 )
 
@@ -101,8 +137,13 @@ def test_nothing_starts_too_early_and_no_instance_waits_forever(
     for key, workload in scene.state.workloads.items():
         if workload.policy.kind == "job":
             assert workload.finished_ms, f"{key} is stuck: {scene.counts(workload.name)} {workload.pending_conditions}"
-    assert not scene.state.dependents
+        if workload.policy.until:
+            assert workload.unstarted_end_state, f"{key} lives, and its owner has finished"
+    waiting = {key for members in scene.state.dependents.values() for key in members}
+    assert not [key for key in waiting if scene.state.workloads[key].policy.kind == "job"]
     assert not scene.state.dependency_changes
+    assert not scene.state.concurrency_groups
+    assert not scene.state.ended_owners
 
 
 def _act(scene: Scene, action: str, number: int) -> None:
@@ -128,6 +169,8 @@ def _act(scene: Scene, action: str, number: int) -> None:
         scene.cancel(f"{name}.{index}")
     elif action == "retry":
         scene.retry(name)
+    elif action == "approve":
+        scene.step(Approve(1, f"default/{name}", OPERATOR))
     elif action == "wait":
         scene.wait(f"{number}s")
     elif action == "restart":
@@ -149,6 +192,9 @@ def _hello(scene: Scene, *nodes: str) -> None:
 def _finish_all(scene: Scene, watcher: Watcher) -> None:
     """Let everything that runs end well; services run on, and are ready."""
     for _ in range(STEPS_MAX):
+        for key, workload in list(scene.state.workloads.items()):
+            if any(condition.workload == key for condition in workload.pending_conditions):
+                scene.step(Approve(1, key, OPERATOR))
         allocated = [instance for instance in scene.state.instances.values() if instance.state in ALLOCATED]
         busy = [instance for instance in allocated if not instance.ready_since_ms]
         over = all(workload.finished_ms for workload in scene.state.workloads.values() if workload.policy.kind == "job")

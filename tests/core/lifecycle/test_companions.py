@@ -102,3 +102,13 @@ def test_forgotten_companions_leave_nothing() -> None:
     scene.stopped("db.0")
     scene.wait("8d")
     assert (scene.state.workloads, scene.state.companions, scene.state.ended_owners) == ({}, {}, {})
+
+
+def test_a_companion_is_not_retried_without_its_owner() -> None:
+    scene = started()
+    scene.running("test.0")
+    scene.ended("test.0")
+    scene.stopped("db.0")
+    (reply,) = scene.retry("db").replies
+    assert isinstance(reply.value, RoostError) and reply.value.code == "owner_ended"
+    assert scene.counts("db") == {"cancelled": 1}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from roost.core.dependencies import release
 from roost.core.dependencies.inputs import take_present_files
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
-from roost.core.lifecycle.companions import ended_companions, owner_refusal, wait_for_companions
+from roost.core.lifecycle.companions import check_owner, ended_companions, owner_refusal, wait_for_companions
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
 from roost.core.lifecycle.stop import cancel_all, cancel_one
@@ -220,6 +220,7 @@ def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
     workload = _known(state, event)
     if workload.cancelling is not None:
         raise Conflict(f"{workload.key} is being cancelled; try again in a moment", code="being_cancelled")
+    check_owner(state, workload)
     chosen = yield from _chosen(state, workload, event)
     is_whole = event.index is None and not event.failed
     fresh = is_whole and bool(workload.unstarted_end_state) and state.placed_count(workload) < workload.count

@@ -27,6 +27,14 @@ def owner_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, I
     return None
 
 
+def check_owner(state: State, workload: Workload) -> None:
+    """Refuse to start a companion again whose owner has finished: nothing would end it."""
+    owner = state.workloads.get(workload.policy.until)
+    if workload.policy.until and (owner is None or owner.finished_ms):
+        message = f"{workload.key} ends with {workload.policy.until}, which is finished; retry that one"
+        raise Conflict(message, code="owner_ended")
+
+
 def stop_companions(state: State, out: Step, now: int) -> None:
     """Cancel the companions of workloads that have finished."""
     for key in state.ended_owners:
