@@ -1,7 +1,7 @@
 """The client: one namespace per noun, and in it one method per request, each with a typed answer."""
 
 from roost.client import history, operators, wait, workloads
-from roost.client.files.calls import FileCalls
+from roost.client.files.calls import FileCalls, NamedFileCalls
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
 from roost.schema.access.roles import LoginView, WhoamiView
@@ -24,6 +24,7 @@ class Client(Namespace):
         self.schedules = workloads.ScheduleCalls(transport)
         self.services = workloads.ServiceCalls(transport)
         self.files = FileCalls(transport)
+        self.named_files = NamedFileCalls(transport)
         self.changes = wait.ChangeCalls(transport)
         self.history = history.HistoryCalls(transport)
         self.events = history.EventCalls(transport)

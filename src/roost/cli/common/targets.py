@@ -59,6 +59,19 @@ class NodeType(click.ParamType[str]):
         return _completed(lambda client: [node.name for node in client.nodes.list()], incomplete)
 
 
+class BlobNameType(click.ParamType[str]):
+    """An argument that names files of the project; shells complete it."""
+
+    name = "blob"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value.removeprefix("blob:")
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        project = ctx.params.get("project") or DEFAULT_PROJECT
+        return _completed(lambda client: [blob.name for blob in client.named_files.list(project)], incomplete)
+
+
 def _completed(names: Callable[[Client], list[str]], incomplete: str) -> list[CompletionItem]:
     """What a shell offers; nothing if the server does not answer."""
     try:
@@ -70,6 +83,7 @@ def _completed(names: Callable[[Client], list[str]], incomplete: str) -> list[Co
 
 TARGET = TargetType()
 NODE = NodeType()
+BLOB_NAME = BlobNameType()
 
 
 class ProjectObjectType(click.ParamType[tuple[str, str]]):

@@ -18,6 +18,10 @@ from roost.files.manifest import Entry, FileEntry, FolderEntry, LinkEntry, Manif
 from roost.schema.work import InstanceView, OutputsSummary
 
 FILES_HEADER = ("PATH", "SIZE", "MODE")
+to_option = click.option(
+    "--to", type=click.Path(path_type=Path), metavar="DIR", help="Directory, which is made. [default: ./NAME]"
+)
+force_option = click.option("--force", is_flag=True, help="Replace files that are there with another content.")
 INSTANCES_HEADER = ("INSTANCE", "STATE", "FILES", "SIZE", "NOT KEPT")
 
 
@@ -61,10 +65,8 @@ def outputs(client: Client, target: Target, project: str) -> Output:
 @click.command()
 @click.argument("target", type=TARGET, metavar="NAME[.INDEX]")
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
-@click.option(
-    "--to", type=click.Path(path_type=Path), metavar="DIR", help="Directory, which is made. [default: ./NAME]"
-)
-@click.option("--force", is_flag=True, help="Replace files that are there with another content.")
+@to_option
+@force_option
 @project_option
 @client_output
 def get(

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roost.client.namespace import Namespace
+from roost.client.namespace import Namespace, Noun
 from roost.model.limits import DEFAULT_PROJECT
-from roost.schema.files import FileSetView
+from roost.schema.files import FileSetView, NamedFilesPage, NamedFilesView
 
 if TYPE_CHECKING:  # compression and rules of ignored files are imported by the first transfer: commands start fast
     from roost.client.files.local import Paths
@@ -83,3 +83,11 @@ class FileCalls(Namespace):
 
         sent: Mapping[str, Any] = with_digests(document, lambda paths, project: self.send(paths, project).digest)
         return sent
+
+
+class NamedFileCalls(Noun[NamedFilesView]):
+    """Names of sets of files in a project: `blob:NAME` in inputs. `set` takes the `digest` of a set that was sent."""
+
+    _item = "/v1/projects/{}/named-files/{}"
+    _view = NamedFilesView
+    _page = NamedFilesPage
