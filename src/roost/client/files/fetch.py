@@ -89,7 +89,7 @@ class Fetcher:
                 shutil.rmtree(partly, ignore_errors=True)
                 raise
         except OSError as error:
-            raise CannotWrite(str(error.filename or to), error.strerror or str(error)) from None
+            raise CannotWrite(str(to), error.strerror or str(error)) from None
         return manifest
 
     def _into(self, manifest: Manifest, to: Path, force: bool) -> Manifest:
