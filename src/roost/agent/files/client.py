@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -76,17 +77,24 @@ class FileClient:
                 left.remove(digest)
 
     def get_large(self, digest: str, size: int) -> Iterator[bytes]:
-        """A content in pieces. Raises TransferRefused."""
-        at = 0
-        while at < size:
-            piece = self._get([pb.Wanted(digest=digest, offset=at)])[0]
-            chunks = self._of_url(piece) if piece.url else [piece.data]
-            before = at
-            for chunk in chunks:
-                at += len(chunk)
-                yield chunk
-            if at == before:
-                raise TransferRefused(f"{digest} ends at {at} of {size} bytes")
+        """A content in pieces; the next is on its way while one is used. Raises TransferRefused."""
+
+        def piece_at(offset: int) -> pb.FilePiece:
+            return self._get([pb.Wanted(digest=digest, offset=offset)])[0]
+
+        with ThreadPoolExecutor(1, "prefetch") as pool:
+            at, coming = 0, pool.submit(piece_at, 0)
+            while at < size:
+                piece, before = coming.result(), at
+                if not piece.url and before + len(piece.data) < size:
+                    coming = pool.submit(piece_at, before + len(piece.data))
+                for chunk in self._of_url(piece) if piece.url else [piece.data]:
+                    at += len(chunk)
+                    yield chunk
+                if at == before:
+                    raise TransferRefused(f"{digest} ends at {at} of {size} bytes")
+                if piece.url and at < size:
+                    coming = pool.submit(piece_at, at)
 
     def missing(self, digests: Sequence[str]) -> list[str]:
         """Those that the server lacks. Raises TransferRefused."""
