@@ -3,18 +3,29 @@
 import pytest
 
 from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
 
+DIGEST = "sha256:" + "0" * 64
 RUN = Run(
     1 << 60, "default/web", 3, 2, b"\x00\xff", 1, 2, False, 3, 4, (0, 1), (8_080,), 7,
     (("PEER", "10.0.0.1:8080"), ("EMPTY", ""), ("PEER", "again")), 5,
 )  # fmt: skip
+WITH_INPUTS = Run(
+    3, "default/job", 0, 1, b"",
+    inputs=(RunInput("in/0", DIGEST, "dist/*"), RunInput("x", url="https://example.org/x", sha256="0" * 64)),
+)  # fmt: skip
 PLAIN = Run(2, "default/job", 0, 1, b"")
 RESULT = Result(b'{"n":1}', size=9)
 REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12, 3, RESULT)
+GAPS = (OutputGap(OutputProblem.MISSING, "*.xml", required=True), OutputGap(OutputProblem.NOT_STORED))
+OUTPUTS = [
+    Report(token, "ended", outputs=outputs)
+    for token, outputs in enumerate((Outputs(FileSet(DIGEST, 3, 1 << 40), GAPS), Outputs(None, GAPS), Outputs()), 10)
+]
 LARGE = Report(3, "ended", result=Result(problem=ResultProblem.TOO_LARGE, size=1 << 40))
 FACTS = Facts(
     {"cpu": 1}, {"a": "b"}, "zone", "rack", "region", "pool", "arch", ("process", "x"), "T4", ("gpu",), "10.1.2.3"
@@ -27,6 +38,8 @@ FACTS = Facts(
         Hello("n", "machine/1", FACTS, 9, ((RUN, REPORT), (PLAIN, Report(2, "running")))),
         Beat(1, 2, 3, 4, (REPORT, LARGE, Report(2, "running", 7)), Usage(1, 2, 3), True, True),
         Beat(1, 2, 3, 4),
+        Beat(1, 2, 3, 4, tuple(OUTPUTS)),
+        Hello("n", "machine/1", FACTS, 9, ((WITH_INPUTS, OUTPUTS[0]),)),
     ],
 )
 def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
@@ -39,6 +52,7 @@ def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
         Welcome(1, 2, 3, 4, (RUN, PLAIN, Stop(5, 6, "asked for"), Drop(7))),
         Answer(1, 2, 3, 4, 5, True, (RUN,), 9_000),
         Answer(1),
+        Answer(1, 2, 3, 4, 5, True, (WITH_INPUTS,)),
     ],
 )
 def test_what_a_server_says_arrives_as_it_was(frame: Welcome | Answer) -> None:

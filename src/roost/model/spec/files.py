@@ -13,6 +13,7 @@ from roost.model.records.workload import After
 from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
 from roost.model.spec.problems import check_each, indexed
+from roost.model.spec.units import byte_count
 from roost.model.states import Milestone
 
 BLOB = "blob:"
@@ -71,7 +72,8 @@ def _input(block: InputBlock, project: str, name: str, path: str) -> Input:
         pattern = check_pattern(block.path, f"{path}.path") if block.path else ""
         return Input(to, workload=workload_key(project, block.workload), path=pattern)
     if block.url:
-        return Input(_file_place(to, block.url, path), url=_check_url(block, path), sha256=block.sha256)
+        url = _check_url(block, path)
+        return Input(_file_place(to, url, path), url=url, sha256=block.sha256)
     if block.source.startswith(BLOB):
         check_name(block.source.removeprefix(BLOB), f"{path}.from")
     elif not DIGEST.fullmatch(block.source):
@@ -106,6 +108,8 @@ def _output(block: str | OutputBlock, path: str) -> OutputBlock:
     if isinstance(block, str):
         return OutputBlock(check_pattern(block, path))
     check_pattern(block.path, f"{path}.path")
+    if block.size_max is not None and not byte_count(block.size_max, f"{path}.size_max"):
+        raise Invalid(f"{path}.size_max", "must be more than nothing; leave it out for no limit")
     return block
 
 
@@ -128,7 +132,8 @@ def check_pattern(text: str, path: str) -> str:
 
 
 def _check_url(block: InputBlock, path: str) -> str:
-    if not block.url.startswith(URLS) or CONTROL.search(block.url) or len(block.url) > limits.URL_LENGTH_MAX:
+    has_host = block.url.startswith(URLS) and block.url.partition("://")[2].partition("/")[0]
+    if not has_host or CONTROL.search(block.url) or len(block.url) > limits.URL_LENGTH_MAX:
         raise Invalid(f"{path}.url", f"is an http or https URL of at most {limits.URL_LENGTH_MAX} characters")
     if not HEX.fullmatch(block.sha256):
         raise Invalid(f"{path}.sha256", "is needed with url: the 64 hexadecimal digits of sha256sum")
@@ -137,8 +142,8 @@ def _check_url(block: InputBlock, path: str) -> str:
 
 def _file_place(to: str, url: str, path: str) -> str:
     """A URL is one file: without `to`, its name is the last part of the URL."""
-    name = url.partition("?")[0].partition("#")[0].rpartition("/")[2]
-    place = to or check_place(name, f"{path}.url")
+    name = url.partition("?")[0].partition("#")[0].partition("://")[2].partition("/")[2].rpartition("/")[2]
+    place = to or (check_place(name, f"{path}.url") if name != ".." else "")
     if not place:
         raise Invalid(f"{path}.to", "is needed: the URL ends without the name of a file")
     return place
