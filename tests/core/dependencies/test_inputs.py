@@ -260,6 +260,21 @@ def test_a_new_version_takes_the_present_outputs_and_a_rollback_those_it_had() -
     assert inputs(scene, "web.0") == (RunInput("in", A.digest, "dist/*"),)
 
 
+def test_a_service_can_be_updated_when_the_build_is_forgotten() -> None:
+    scene = built(service("web", **FROM_BUILD, update={"healthy_after": 0}), retention="1m")
+    scene.running("web.0")
+    scene.wait("2m")
+    assert "default/build" not in scene.state.workloads
+    scene.apply(service("web", labels={"n": "1"}, **FROM_BUILD, update={"healthy_after": 0}))
+    assert (scene.state.workloads["default/web"].version, scene.states("web.0")) == (2, ["running"])
+    more = [*FROM_BUILD["inputs"], {"workload": "build", "path": "etc/*", "to": "etc"}]
+    scene.apply(service("web", inputs=more, update={"healthy_after": 0}))
+    scene.stopped("web.0")
+    assert inputs(scene, "web.0") == (RunInput("in", A.digest, "dist/*"), RunInput("etc", A.digest, "etc/*"))
+    reply = outcome(scene.apply(service("web", inputs=[{"workload": "other"}])))["replies"][0]
+    assert "cannot_change: inputs: " in reply and "dependency default/other has no outputs" in reply
+
+
 def test_a_service_that_runs_cannot_wait_for_more_outputs() -> None:
     scene = Scene("n1")
     scene.submit(job("build", **BUILD), service("web"))

@@ -60,13 +60,23 @@ def _shape(wanted: WorkloadSpec) -> Invalid | None:
     return None
 
 
+def _has_come(state: State, wanted: WorkloadSpec, key: str) -> bool:
+    """Whether a live workload waited for another one, which has come and was forgotten since."""
+    known = state.workloads.get(wanted.key)
+    if known is None or known.finished_ms or any(condition.workload == key for condition in known.pending_conditions):
+        return False
+    return any(condition.workload == key for condition in known.policy.after)
+
+
 def _inputs(state: State, new: Mapping[str, WorkloadSpec], wanted: WorkloadSpec) -> Invalid | None:
     """Why outputs of other workloads cannot be inputs. They are of jobs, which end."""
     by_element = {condition.workload for condition in wanted.policy.after if condition.each}
     for position, item in enumerate(wanted.policy.inputs):
         other = new.get(item.workload) or state.workloads.get(item.workload)
-        if not item.workload or other is None:
-            message = f"there is no workload {split_workload_key(item.workload)[1]}" if item.workload else ""
+        if not item.workload or (other is None and _has_come(state, wanted, item.workload)):
+            message = ""
+        elif other is None:
+            message = f"there is no workload {split_workload_key(item.workload)[1]}"
         elif other.policy.kind != WorkloadKind.JOB:
             message = f"{other.name} is a {other.policy.kind}, which does not end; inputs are outputs of jobs"
         elif other.policy.schedule:
@@ -89,6 +99,8 @@ def _condition(
 ) -> Invalid | None:  # fmt: skip
     other = new.get(condition.workload) or state.workloads.get(condition.workload)
     _, name = split_workload_key(condition.workload)
+    if other is None and _has_come(state, wanted, condition.workload):
+        return None
     if other is None:
         return Invalid(f"{path}.workload", f"there is no workload {name}; submit it first or in the same request")
     policy, count = other.policy, other.count
