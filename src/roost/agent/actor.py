@@ -73,7 +73,7 @@ class Attempt(msgspec.Struct):
             token=self.run.token,
             state=self.state,
             started_ago_ms=max(0, now - self.started_ms),
-            ended_ago_ms=max(0, now - self.ended_ms) if self.ended_ms else 0,
+            ended_ago_ms=max(int(self.has_exited), now - self.ended_ms) if self.ended_ms else 0,
             cause=self.cause,
             code=self.code,
             signal=self.signal,
@@ -264,10 +264,10 @@ class Actor:
             attempt.step = step
             self._changed(attempt, now + RUNNING_DUE_MS)
 
-    def exited(self, token: int, now: int) -> None:
+    def exited(self, token: int, at_ms: int, now: int) -> None:
         """Its process has ended. Its end is reported with its outputs, once they are stored."""
         attempt = self.attempts[token]
-        attempt.has_exited = True
+        attempt.has_exited, attempt.ended_ms = True, at_ms
         self._changed(attempt, now + RUNNING_DUE_MS)
 
     def ended(self, event: Ended, now: int) -> None:

@@ -183,7 +183,7 @@ class AgentMachine:
         outputs = self._files.wanted(event) if self.actor.is_running(token) else []
         if outputs:
             self._files.collect(event, now)
-            self.actor.exited(token, now)
+            self.actor.exited(token, event.at, now)
             return [*effects, CollectOutputs(token, tuple(outputs), work_folder(self._directory, token))]
         self.actor.ended(event, now)
         return effects + self._say_goodbye(now)

@@ -71,7 +71,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     token: int
     state: AttemptState
     started_ago_ms: int = 0
-    ended_ago_ms: int = 0
+    ended_ago_ms: int = 0  # of a running one: its process has ended, and its outputs are being collected; 0: it has not
     cause: EndCause = EndCause.NONE
     code: int | None = None
     signal: int | None = None

@@ -154,3 +154,20 @@ def test_an_adopted_end_has_its_outputs() -> None:
     ended = msgspec.structs.replace(report, state="ended", cause="exited", code=0, outputs=Outputs(ONE))
     scene.hello("n1", (run, ended))
     assert scene.instance("a.0").outputs == Outputs(ONE) and scene.state.file_sets == {"default": {ONE: 1}}
+
+
+def test_an_orphan_whose_outputs_are_collected_takes_no_room() -> None:
+    """Its end may have been reported before, by an earlier agent, and its room given to another."""
+    scene = Scene("n1", cpu=1)
+    scene.submit(job("a", fenced=False, outputs=["*"]))
+    scene.running("a.0")
+    run, report = scene.as_ordered("a.0")
+    scene.cancel("a")
+    scene.ended("a.0", cause="stopped", code=None, signal=15)
+    scene.submit(job("b"))
+    scene.running("b.0")
+    collecting = msgspec.structs.replace(report, ready=False, ended_ago_ms=1)
+    scene.hello("n1", (run, collecting), "b.0", cpu=1)
+    assert scene.used("n1") == 1_000
+    scene.hello("n1", (run, report), cpu=4)
+    assert scene.used("n1") == 2_000, "one that runs takes its room"

@@ -312,7 +312,8 @@ def _compare(
         elif report.state != AttemptState.ENDED:
             before = answer.get(run.after)
             is_behind = before is not None and token in starting and before[1].state != AttemptState.ENDED
-            _track_orphan(state, node, run, has_room=token not in shared and not is_behind)
+            has_process = not report.ended_ago_ms  # else only its outputs are being collected
+            _track_orphan(state, node, run, has_room=token not in shared and not is_behind and has_process)
         yield REPORT_UNITS
 
 
