@@ -18,10 +18,12 @@ from roost.sim.checks.safety import Checkers
 from roost.sim.world.clients import Clients
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.faults import DRIFT_PPM_MAX, SHARED_TROUBLE, Faults
+from roost.sim.world.files import SimulatedBlobs
 from roost.sim.world.host import SimulatedHost, Site
 from roost.sim.world.logs import LogReaders
 from roost.sim.world.net import Net
 from roost.sim.world.scenario import PROJECTS, facts_of, plan_work
+from roost.sim.world.scenario_files import plan_files
 from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.world.server import Disk
 from roost.sim.world.store import SimulatedStore
@@ -64,10 +66,12 @@ class Life:
         self.world = world
         self.truth = Oracle(world)
         self.net = Net(world)
-        self.disk = Disk()
+        self.disk = Disk(SimulatedBlobs(world))
         self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
+        self.disk.blobs.checkers = self.checkers.files
+        self.checkers.files.stored = self.disk.blobs.stored
         self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
-        self.checkers.logs.forgetful = self.disk.forgetful
+        self.checkers.logs.forgetful = self.checkers.files.forgetful = self.disk.forgetful
         self.disk.shared = not self.disk.forgetful and (world.happens(0.5) or Faults.often in SHARED_TROUBLE)
         if not self.disk.forgetful and not self.disk.shared:
             self.disk.store = SimulatedStore(world.side_chance)
@@ -98,6 +102,8 @@ class Life:
         plan_work(self.world, self.clients, self.truth, self.hosts, until_ms, most=6 if any(self.themes) else 16)
         nodes = [host.node for host in self.hosts]
         self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
+        if self.disk.blobs.are_used:
+            plan_files(self.world, self.disk.blobs.chance, self.clients, self.truth, until_ms)
         self.faults.plan(until_ms)
         self.readers.begin(until_ms)
         self.world.run(until_ms)

@@ -54,8 +54,10 @@ def is_held_up(state: State, workload: Workload, may_wait: tuple[str, ...]) -> b
         instance = state.instances.get(f"{workload.key}.{index}")
         current = instance.state if instance is not None else InstanceState.QUEUED
         has_turn = instance is not None or index < workload.count
-        if current == InstanceState.QUEUED and has_turn and why(state, workload.key, index).code in may_wait:
-            return True
+        if current == InstanceState.QUEUED and has_turn:
+            code = why(state, workload.key, index).code
+            if code in may_wait or (code == "after" and waits_rightly(state, workload)):
+                return True
         if current in FINISHED:
             return True
     return False

@@ -9,10 +9,13 @@ import msgspec
 
 from roost.drivers.fake import ScriptedAct
 from roost.model.protocol import Run
+from roost.model.records.files import OutputGap, OutputProblem, Outputs
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.workload import Policy
 from roost.model.spec.document import check_document, decode_document
+from roost.model.spec.files import OutputBlock
 from roost.model.states import WorkloadKind
+from roost.sim.world.file_sets import set_of
 from roost.sim.world.world import World, Wrong
 
 WELL_MS = (0, 4_000)  # from the start of a run until its health check goes well
@@ -94,6 +97,13 @@ class Oracle:
         if token not in self._ran or token % 4 == 0:
             return None
         return Result(problem=ResultProblem.NOT_JSON, size=1) if token % 4 == 1 else Result(b"%d" % token)
+
+    def left(self, token: int, blocks: tuple[OutputBlock, ...]) -> Outputs:
+        """The files that a run leaves: some runs nothing that matches, some what others leave as well."""
+        if token % 5 == 0:
+            gaps = tuple(OutputGap(OutputProblem.MISSING, block.path, block.required) for block in blocks)
+            return Outputs(None, gaps)
+        return Outputs(set_of(f"left by {token if token % 2 else token % 4}"))
 
     def succeeded(self, token: int) -> bool:
         ending = self.endings.get(token)

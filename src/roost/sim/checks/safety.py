@@ -16,6 +16,7 @@ from roost.model.records.result import ResultProblem
 from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
+from roost.sim.checks.files import FileCheckers
 from roost.sim.checks.logs import LogCheckers
 from roost.sim.checks.oracle import Oracle
 from roost.sim.checks.queue import check_placements
@@ -64,6 +65,7 @@ class Checkers:
         self._writers: dict[int, str] = {}  # epoch -> the server that committed in it
         self.requests = RequestCheckers()
         self.logs = LogCheckers()
+        self.files = FileCheckers(truth, self.records)
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
         self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
@@ -100,6 +102,7 @@ class Checkers:
             self._instance_written(key, now)
         check_placements(self.records)
         self.living.committed()
+        self.files.committed()
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 
@@ -129,7 +132,7 @@ class Checkers:
         for key in list(self.records.now["workload"]):
             self.replaces(key)
         self.forgotten()
-        self.forgetful = True
+        self.forgetful = self.files.forgetful = True
         self.logs.loss_accepted()
         self.records.committed(snapshot.records)
         for key, _, now in self.records.written("instance"):
@@ -314,6 +317,8 @@ class Checkers:
             for order in orders.orders:
                 if isinstance(order, Run) and self.tokens.get(order.token) != orders.node:
                     raise Wrong(f"{orders.node} is to run {order.token}, the disk says {self.tokens.get(order.token)}")
+                if isinstance(order, Run):
+                    self.files.ordered(order)
         for placed in done.placed:
             for key in (placed.instance.rpartition(".")[0], placed.instance):
                 if self.cancelled.get(key, self._world.now) < self._world.now:

@@ -10,6 +10,7 @@ from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.model.protocol import Hello, Welcome
 from roost.model.records.files import Outputs
 from roost.ports.driver import Event, RunRequest
+from roost.sim.world.file_sets import parts_of
 from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.logs import SimulatedSpool
 from roost.sim.world.net import SimulatedStream, UnsureAnswer
@@ -86,11 +87,27 @@ class SimulatedAgent(SimulatedProcess):
         problem = "" if self.host.keeper.is_well(token) else "the check failed"
         self._perform(self.machine.probed(token, problem, self._now()))
 
-    def _fetched(self, token: int) -> None:
-        self._perform(self.machine.fetched(token, "", self._now()))
+    def _fetched(self, token: int, digests: list[str]) -> None:
+        blobs, attempt = self.host.door.blobs, self.actor.attempts.get(token)
+        missing = blobs.missing(part for digest in digests for part in parts_of(digest))
+        if missing and attempt is not None:
+            blobs.checkers.fetch_failed(attempt.run)
+        self._perform(self.machine.fetched(token, "the inputs are gone" if missing else "", self._now()))
 
-    def _collected(self, token: int) -> None:
-        self._perform(self.machine.collected(token, Outputs(), self._now()))
+    def _collect(self, effect: CollectOutputs) -> None:
+        """Hold the outputs, send what is missing, report them; again, until a server answers."""
+        blobs, outputs = self.host.door.blobs, self.host.keeper.left(effect.token, effect.outputs)
+        server = next(filter(None, map(self._reach, self.host.door.addresses)), None)
+        sets = [outputs.files] if outputs.files is not None else []
+        missing = server.files.hold(f"attempt {effect.token}", sets) if server is not None else None
+        if missing is None:
+            self._later(blobs.chance.between(*FILES_MS), self._collect, effect)
+            return
+        self._later(blobs.chance.between(*FILES_MS), self._collected, effect.token, outputs, missing)
+
+    def _collected(self, token: int, outputs: Outputs, sent: list[str]) -> None:
+        self.host.door.blobs.put(sent)
+        self._perform(self.machine.collected(token, outputs, self._now()))
 
     def _tick(self, at_ms: int) -> None:
         if at_ms == self._tick_ms:
@@ -129,10 +146,11 @@ class SimulatedAgent(SimulatedProcess):
                     self._order(keeper.driver.lease, until_ms)
                 case machine.CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
-                case FetchInputs(token):
-                    self._later(self.host.world.between(*FILES_MS), self._fetched, token)
-                case CollectOutputs(token):
-                    self._later(self.host.world.between(*FILES_MS), self._collected, token)
+                case FetchInputs(token, inputs):
+                    digests = [item.digest for item in inputs if item.digest]
+                    self._later(self.host.door.blobs.chance.between(*FILES_MS), self._fetched, token, digests)
+                case CollectOutputs():
+                    self._later(self.host.door.blobs.chance.between(*FILES_MS), self._collect, effect)
                 case machine.CompleteLog() | machine.ReleaseLog() | machine.TakenOver() | link.Connected():
                     self.spool.heard(effect)
                 case _:
@@ -183,7 +201,7 @@ class SimulatedAgent(SimulatedProcess):
 
     def _plan(self) -> None:
         at_ms = self.machine.next_ms()
-        if at_ms is not None:
+        if at_ms is not None and not self.machine.is_over:  # else it ends with its host
             at_ms = max(at_ms, self._now())
             if self._tick_ms is None or at_ms < self._tick_ms:
                 self._tick_ms = at_ms

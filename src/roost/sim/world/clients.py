@@ -1,11 +1,12 @@
 """Clients of the simulated servers: they send requests over a network that loses answers, and note the answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roost.client import errors as client_errors
 from roost.model.errors import Conflict, NoService, RoostError
 from roost.model.events import Cancel, Drain, Event, Reserve, Retry, Rollback, Submit
+from roost.model.records.files import FileSet
 from roost.model.records.project import Reservation
 from roost.model.spec.submission import spec_of_document
 from roost.sim.checks.safety import Checkers
@@ -61,7 +62,8 @@ class Clients:
 
         if not is_new:
             replaces()
-        self._ask(lambda request: Submit(request, wanted, same_ok=True), answered, replaces)
+        sets = [item.files for spec in wanted for item in spec.policy.inputs if item.files is not None]
+        self._ask(lambda request: Submit(request, wanted, same_ok=True), answered, replaces, sets)
 
     def request(self, event: type[Any], *given: Any, once: bool = False) -> None:
         """Any request that no check has to know of. `once`: not idempotent, so it is not repeated."""
@@ -95,12 +97,20 @@ class Clients:
         start = self._server.leader.clock.now_ms() + after_ms
         self.request(Reserve, Reservation(name, project, (), start, start + for_ms), count)
 
-    def _ask(self, make: Make, answered: Answered, again: Callable[[], None] | None = _nothing) -> None:
+    def _ask(
+        self,
+        make: Make,
+        answered: Answered,
+        again: Callable[[], None] | None = _nothing,
+        sets: Sequence[FileSet] = (),
+    ) -> None:
         """`again` is called before each repetition; None: the request is not idempotent."""
         self.pending += 1
-        self._send(make if again else self._checkers.requests.not_idempotent(make), answered, again)
+        self._send(make if again else self._checkers.requests.not_idempotent(make), answered, again, sets)
 
-    def _send(self, make: Make, answered: Answered, again: Callable[[], None] | None) -> None:
+    def _send(
+        self, make: Make, answered: Answered, again: Callable[[], None] | None, sets: Sequence[FileSet]
+    ) -> None:  # fmt: skip
         world = self._world
         waiting = [True]
 
@@ -119,11 +129,11 @@ class Clients:
         def once_more() -> None:
             if again is not None:
                 again()
-            self._send(make, answered, again)
+            self._send(make, answered, again, sets)
 
         def carried(value: Any) -> None:
             if not world.happens(self.answers_lost):
                 world.after(world.between(*DELAY_MS), received, value)
 
-        world.after(world.between(*DELAY_MS), self._server.ask, make, carried)
+        world.after(world.between(*DELAY_MS), self._server.ask, make, carried, sets)
         world.after(AGAIN_MS[1] * 2, received, None)

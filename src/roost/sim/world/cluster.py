@@ -1,11 +1,12 @@
 """All servers of a simulated world: where agents connect and clients ask."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roost.core.state.state import State
 from roost.model.errors import NoService
 from roost.model.events import Event
+from roost.model.records.files import FileSet
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.net import Net
 from roost.sim.world.server import Disk, SimulatedServer
@@ -17,6 +18,7 @@ HOP_MS = (1, 10)  # a request that is handed on
 class SimulatedCluster:
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers) -> None:
         self._world = world
+        self.blobs = disk.blobs
         count = 3 if disk.shared else 1
         self.servers = [SimulatedServer(world, net, disk, checkers, f"s{number}") for number in range(count)]
         self.addresses = tuple(server.name for server in self.servers)
@@ -46,15 +48,17 @@ class SimulatedCluster:
         leader = server.leadership.machine.election.leader
         return leader.name if leader is not None else ""
 
-    def ask(self, make: Callable[[int], Event], answered: Callable[[Any], None]) -> None:
+    def ask(
+        self, make: Callable[[int], Event], answered: Callable[[Any], None], sets: Sequence[FileSet] = ()
+    ) -> None:  # fmt: skip
         """A client asks any server; a standby forwards it to the leader it knows."""
         server = self._world.one_of(self.servers)
         if server.ready or server.leadership is None:
-            server.ask(make, answered)
+            server.ask(make, answered, sets)
             return
         leader = self.leader_known_at(server.name)
         found = [server for server in self.servers if server.name == leader and server.up]
         if found:
-            self._world.after(self._world.between(*HOP_MS), found[0].ask, make, answered)
+            self._world.after(self._world.between(*HOP_MS), found[0].ask, make, answered, sets)
         else:
             answered(NoService("no server leads"))

@@ -3,6 +3,8 @@
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any, assert_never
 
+from msgspec.structs import replace
+
 from roost.core.state.outcome import Step
 from roost.model.errors import RoostError
 from roost.model.events import NodeConnected
@@ -47,6 +49,8 @@ class SimulatedGateway:
             self._end(stream)
 
     def _greet(self, stream: SimulatedStream, hello: Hello) -> None:
+        admitted = self._engine.files.admitted
+        hello = replace(hello, runs=tuple((run, admitted(report)) for run, report in hello.runs))
         self._hellos[stream] = hello
         self._engine.ingest.hello(hello)
         self._machine.greeted(hello.node)
@@ -73,6 +77,7 @@ class SimulatedGateway:
         self._net.send(stream, outbox.welcome(hello.sent_ms, self._engine.lease_ms), up=False)
 
     def _beat(self, stream: SimulatedStream, session: Session, beat: Beat) -> None:
+        beat = replace(beat, reports=tuple(map(self._engine.files.admitted, beat.reports)))
         reply = self._machine.beat(session, beat, self._engine.clock.now_ms())
         match reply:
             case BeatReply.MISSING_BEATS | BeatReply.SESSION_OVER:

@@ -12,6 +12,8 @@ from roost.agent.prepare import from_note
 from roost.drivers.fake import FakeDriver
 from roost.keeper.run import KeeperRun
 from roost.model.protocol import Run
+from roost.model.records.files import Outputs
+from roost.model.spec.files import OutputBlock
 from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.logs import LogFiles
@@ -88,6 +90,9 @@ class SimulatedKeeper:
 
     def _ended(self, event: Ended) -> Ended:
         return msgspec.structs.replace(event, result=self._witness.written(int(event.id)))
+
+    def left(self, token: int, blocks: tuple[OutputBlock, ...]) -> Outputs:
+        return self._witness.left(token, blocks)
 
     def is_well(self, token: int) -> bool:
         """The result of a health check; a run that does not exist is not well."""

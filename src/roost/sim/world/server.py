@@ -4,6 +4,7 @@ It only schedules effects: when a commit reaches the store, whether its outcome 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, assert_never
 
 from roost.blobs.log_memory import MemoryLogs
@@ -13,6 +14,7 @@ from roost.core.state.state import State
 from roost.model.errors import NoService
 from roost.model.events import Event
 from roost.model.protocol import Usage
+from roost.model.records.files import FileSet
 from roost.ports.store import ANYBODY, Change, Committed, Fenced, InDoubt, LeadTaken, News, Unavailable
 from roost.server.agents.ingest_machine import IngestMachine
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
@@ -21,6 +23,7 @@ from roost.server.engine import machine as engine
 from roost.server.engine.machine import EngineMachine
 from roost.sim.checks.requests import EffectiveRequests
 from roost.sim.checks.safety import Checkers
+from roost.sim.world.files import CHECK_MS, ServerFiles, SimulatedBlobs
 from roost.sim.world.gateway import SimulatedGateway
 from roost.sim.world.leadership import SimulatedLeadership
 from roost.sim.world.log_store import SimulatedLogs, cut_blobs
@@ -41,8 +44,9 @@ Answered = Callable[[Any], None]
 class Disk:
     """One store: of one server alone, or shared by several."""
 
-    def __init__(self) -> None:
+    def __init__(self, blobs: SimulatedBlobs) -> None:
         self.memory = Memory()
+        self.blobs = blobs
         self.shared = False
         self.forgetful = False  # it is the memory of the server itself, and dies with it
         self.broken = False  # nothing can be written or read
@@ -108,7 +112,12 @@ class SimulatedServer(SimulatedProcess):
         self._gateway = SimulatedGateway(self.world, self._net, self)
         self.logs = SimulatedLogs(self)
         self.ingest = IngestMachine(lambda: self.state, self._gateway.sessions, lambda: self.ready and self.is_sure)
+        self.files = ServerFiles(self._disk.blobs, self)
         SimulatedProcess.__init__(self)
+
+    @property
+    def is_forgetful(self) -> bool:
+        return self._disk.forgetful
 
     @property
     def ready(self) -> bool:
@@ -232,16 +241,33 @@ class SimulatedServer(SimulatedProcess):
 
     # the engine
 
-    def ask(self, make: Callable[[int], Event], answered: Answered) -> None:
-        self.awake(self._ask, make, answered)
+    def ask(self, make: Callable[[int], Event], answered: Answered, sets: Sequence[FileSet] = ()) -> None:
+        """`sets`: files that the client has sent with it."""
+        self.awake(self._ask, make, answered, sets)
 
-    def _ask(self, make: Callable[[int], Event], answered: Answered) -> None:
+    def _ask(self, make: Callable[[int], Event], answered: Answered, sets: Sequence[FileSet] = ()) -> None:
+        if sets and not (self.up and self.files.asked(id(answered), sets)):
+            answered(NoService("files are being deleted"))
+        elif sets:
+            checked_ms = self._disk.blobs.chance.between(*CHECK_MS)
+            self.world.after(checked_ms, self.awake, self._ask_engine, make, answered, self.files)
+        else:
+            self._ask_engine(make, answered, self.files)
+
+    def _ask_engine(self, make: Callable[[int], Event], answered: Answered, files: ServerFiles) -> None:
+        if files is not self.files:
+            answered(NoService("another server leads, and does not know which files were sent"))
+            return
         request = self.machine.ask(make, None, self.clock.now_ms()) if self.up else NoService("nothing listens there")
         if isinstance(request, NoService):
-            answered(request)
+            self._answer(answered, request)
             return
-        self._waiting[request] = answered
+        self._waiting[request] = partial(self._answer, answered)
         self._wake()
+
+    def _answer(self, answered: Answered, value: Any) -> None:
+        self.files.answered(id(answered))
+        answered(value)
 
     @property
     def lease_ms(self) -> int:
@@ -274,7 +300,7 @@ class SimulatedServer(SimulatedProcess):
             self._decided(self.machine.turn(self.clock.now_ms()))
 
     @property
-    def _is_fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         return self._disk.memory.lead_now.epoch != self.epoch
 
     def _go_on(self, life: int) -> None:
@@ -287,7 +313,7 @@ class SimulatedServer(SimulatedProcess):
             self._checkers.paused()
         elif isinstance(decided, engine.Act):
             self._checkers.living.hears(decided.batch)
-            self._checkers.stepped(self.state, decided.done, is_fenced=self._is_fenced)
+            self._checkers.stepped(self.state, decided.done, is_fenced=self.is_fenced)
         self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[engine.Effect]) -> None:
@@ -312,7 +338,9 @@ class SimulatedServer(SimulatedProcess):
                 self._gateway.reset()
             case engine.Began():
                 self.epoch = self.machine.epoch
-                self._checkers.loaded(self.state, is_fenced=self._is_fenced)
+                self.files = ServerFiles(self._disk.blobs, self)
+                self.files.began()
+                self._checkers.loaded(self.state, is_fenced=self.is_fenced)
                 world.tell(self.name, f"leads from revision {self.state.revision} with epoch {self.epoch}")
             case engine.SleepUntil(at_ms):
                 if at_ms == 0 or self.machine.inbox:
