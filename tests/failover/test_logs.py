@@ -6,11 +6,13 @@ ROOST_LOG_ROUNDS sets the number of kills and of hand-overs (default 2), ROOST_L
 import hashlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from roost_lab.components import etcd, postgres
 
 from roost.client import Client
+from roost.client.errors import LogIncomplete
 from tests.failover.cluster import Cluster
 
 ROUNDS = int(os.environ.get("ROOST_LOG_ROUNDS", "2"))
@@ -113,3 +115,31 @@ def is_finished(client: Client, name: str) -> bool:
 def expected(size: int) -> bytes:
     lines = size // LINE_BYTES // CHUNKS * CHUNKS
     return b"".join(b"%015d\n" % number for number in range(1, lines + 1)) + b"the end\n"
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "apart"])
+def test_a_log_without_the_server_that_received_it_is_served_or_refused_with_its_name(
+    shared: bool, tmp_path: Path
+) -> None:
+    options = ("--blobs", str(tmp_path / "blobs")) if shared else ()
+    with postgres.running() as store, Cluster(store.dsn, options=options) as cluster:
+        cluster.add_agent("n1")
+        with cluster.client() as client:
+            command = ["/bin/sh", "-c", "seq -f %015.0f 1 100000"]  # a full segment and a rest
+            client.workloads.submit({"name": "job", "command": command, "resources": {"cpu": "100m"}})
+            cluster.until(lambda: is_finished(client, "job"), "it has ended")
+            size = len(client.logs.read("default", "job"))
+        assert size == 1_600_000
+        # The node drops its copy when all of it is sealed; only then a loss of the server is one.
+        cluster.until(lambda: not list(cluster.folder.glob("**/logs/default~job~*")), "the node has released it")
+        lost = cluster.leader
+        lost.end()
+        others = [server for server in cluster.servers if server is not lost]
+        cluster.until(lambda: any(server.leads() for server in others), "a new leader")
+        with others[0].client() as client:
+            if shared:
+                assert client.logs.read("default", "job") == b"".join(b"%015d\n" % line for line in range(1, 100_001))
+            else:
+                with pytest.raises(LogIncomplete, match=f"{lost.name}$") as refused:
+                    client.logs.read("default", "job")
+                assert refused.value.missing == size

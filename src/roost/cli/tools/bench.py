@@ -11,7 +11,7 @@ from roost.cli.common.session import json_output, showing_group
 
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
-    "burst", "actions", "controllers", "why_burst", "loop", "files",
+    "burst", "actions", "controllers", "why_burst", "loop", "files", "logs",
 )  # fmt: skip
 
 
@@ -30,13 +30,12 @@ def bench() -> None:
     _measure(NAMES, tiny=False)
 
 
-@bench.command()
-@click.argument("names", nargs=-1, type=click.Choice(NAMES), required=True)
+@bench.command(help=f"Run some groups of benchmarks: {', '.join(NAMES)}.")
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), required=True, metavar="GROUP...")
 @click.option(
     "--tiny", is_flag=True, help="A tiny size: the figures mean nothing, it only shows that the benchmark runs."
 )
 def run(names: tuple[str, ...], tiny: bool) -> None:
-    """Run some benchmarks."""
     _measure(names, tiny=tiny)
 
 

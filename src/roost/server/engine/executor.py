@@ -30,7 +30,7 @@ class Executor:
         self.watch = watch
         self.census = Census()
         self.history = history
-        self._logs = logs
+        self.logs = logs
         self.hooks: Hooks | None = None  # they need the engine, which needs this
         self.streams: Gateway | None = None  # as the hooks
         self._log = logging.logger("server").bind()
@@ -90,7 +90,7 @@ class Executor:
         if done.transitions:
             self._tell_nodes(state, done)
         for prefix in done.swept:  # PROJECT/NAME/SERIAL
-            self._try(self._logs.drop, prefix)
+            self._try(self.logs.drop, prefix)
         self.ignored += len(done.ignored)
         for report in done.ignored:
             self._ignored_reports.info("report ignored", **report._asdict())

@@ -130,7 +130,7 @@ class LogMachine:
         size = entry.size
         if offset > size or offset + len(data) <= size:
             return size
-        rest = memoryview(data)[size - offset :]
+        rest = data[size - offset :] if size > offset else data  # most chunks fit as they are, and are not copied
         if self.local_bytes + len(rest) > LOCAL_BYTES_MAX:
             return LogsUnavailable(f"{self.local_bytes:,} bytes are not in the store of logs yet; it takes nothing")
         if entry.has_gap:
@@ -141,7 +141,7 @@ class LogMachine:
                 part = LogPart(size, size, [])
                 self._keep_part(name, entry, part)
             piece = rest[: self._segment_bytes - size % self._segment_bytes]
-            kept = self.tails.append(part_key(name, part.start), size - part.start, bytes(piece))
+            kept = self.tails.append(part_key(name, part.start), size - part.start, piece)
             if isinstance(kept, LogsUnavailable):
                 return kept
             if not part.stamps or wall_ms - part.stamps[-1].at_ms >= STAMP_MS:

@@ -11,6 +11,7 @@ from roost.model.records.project import INSTANCES
 from roost.model.states import PoolStatus
 from roost.server.engine.engine import Engine
 from roost.server.engine.executor import Executor
+from roost.server.logs.hub import LogHub
 from roost.server.observability.census import ObjectCounts
 from roost.server.views.work import unit_name
 from roost.server.webhooks.dispatcher import Hooks
@@ -91,6 +92,7 @@ class Metrics:
         yield counter("roost_events", "Events processed by the engine.", engine.machine.events)
         yield counter("roost_reports_ignored", "Stale reports of agents.", perform.ignored)
         yield counter("roost_effects_failed", "Failed effects.", perform.failed)
+        yield from _log_tables(perform.logs)
         if perform.history is not None:
             past = perform.history.standing()
             yield gauge("roost_history_revision", "The newest commit in the history.", past.revision)
@@ -115,6 +117,12 @@ class Metrics:
 
 def _by_label(counts: Mapping[Any, int]) -> Values:
     return [((label,), number) for label, number in sorted(counts.items())]
+
+
+def _log_tables(logs: LogHub) -> Iterator[Table]:
+    yield gauge("roost_log_local_bytes", "Bytes of logs that are not sealed yet.", logs.machine.local_bytes)
+    yield counter("roost_log_sealed_bytes", "Bytes of logs sealed in segments.", logs.sealed_bytes)
+    yield counter("roost_log_seal_cpu_seconds", "CPU time for segments of logs.", logs.seal_cpu_s)
 
 
 def _project_tables(state: State, counts: ObjectCounts) -> Iterator[Table]:
