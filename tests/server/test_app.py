@@ -21,10 +21,11 @@ from roost_lab.components.ports import free_port
 from roost.agent.connection.enrolment import join
 from roost.agent.connection.identity import NodeIdentity
 from roost.model.records.enrolment import Bundle, read_token
-from roost.server.app import CannotStart, _open_stores, serve
+from roost.server.app import CannotStart, serve
 from roost.server.config import ServerConfig
 from roost.server.http.server import listen
-from tests.server.gateway_server import Played, played
+from roost.wire import agent_pb2 as pb
+from tests.server.gateway_server import SERVICE, Played, played, runs_of
 from tests.server.inprocess_server import events
 
 ADMIN = "the-admins-token"
@@ -120,13 +121,20 @@ async def test_a_job_goes_through_the_whole_server(tmp_path: Path, store: str) -
         assert (status["strategy"], status["agents_connected"], status["nodes"]) == ("best_fit", 1, {"ready": 1})
 
 
-async def test_logs_are_files_with_every_store(tmp_path: Path) -> None:
-    for store in ("sqlite", "memory"):
-        opened, blobs = _open_stores(config(tmp_path / store, store=store))
-        blobs.append("default/job/1/0", 0, b"hello")
-        blobs.close()
-        await opened.close()
-        assert [path.read_bytes() for path in (tmp_path / store / "logs").rglob("*") if path.is_file()] == [b"hello"]
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+async def test_logs_are_files_with_every_store(tmp_path: Path, store: str) -> None:
+    async with (
+        serving(tmp_path, store=store) as (client, agents_port),
+        played(agents_port, bundle=await joined(client, tmp_path)) as agent,
+    ):
+        await agent.hello()
+        await client.post("/v1/workloads", json={"name": "job", "command": "true"})
+        (run,) = runs_of(await agent.orders())
+        ship = agent.channel.stream_stream(f"/{SERVICE}/Ship")()
+        chunk = pb.LogChunk(log=f"default/job/{run.serial}/0.1", data=b"hello")
+        await ship.write(pb.LogChunks(chunks=[chunk]).SerializeToString())
+        await ship.read()
+    assert [path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file()] == [b"hello"]
 
 
 async def test_a_server_that_forgets_still_knows_its_nodes_by_their_certificates(tmp_path: Path) -> None:
