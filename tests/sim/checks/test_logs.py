@@ -52,3 +52,12 @@ def test_a_removed_log_may_be_short_only_after_the_removal_was_lost() -> None:
     assert not checkers.may_be_short(LOG), "the state must not have it"
     checkers.loss_accepted()
     assert checkers.may_be_short(LOG) and not checkers.may_be_short("default/job/10/0.1")
+
+
+def test_a_segment_may_be_gone_only_with_its_workload() -> None:
+    """A leader that does not know yet that it was replaced still names a workload that the next one has removed."""
+    checkers, _ = truth()
+    with pytest.raises(Wrong, match="s1 cannot read default/job/1/0.1: it is gone"):
+        checkers.unreadable("s1", LOG, "it is gone")
+    checkers.removed("default/job/1")
+    checkers.unreadable("s1", LOG, "it is gone")

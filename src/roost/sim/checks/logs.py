@@ -80,6 +80,11 @@ class LogCheckers:
     def may_be_short(self, name: str) -> bool:
         return name in self._lost
 
+    def unreadable(self, server: str, name: str, why: str) -> None:
+        """A server has segments of a log in mind that are gone. One that leads no more may not know of a removal."""
+        if name not in self._removed:
+            raise Wrong(f"{server} cannot read {name}: {why}")
+
     def read(self, server: str, name: str, end: LogEnd, status: LogStatus, data: bytes) -> None:
         """A server has served all it has of a log."""
         truth = self.bytes_of(name)

@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from roost.blobs.log_memory import MemoryLogs
+from roost.model.errors import NoService
 from roost.server.logs.codec import decode, encode
 from roost.server.logs.ends import end_to_seal
 from roost.server.logs.machine import LogMachine
@@ -44,11 +45,13 @@ class SimulatedLogs(LogMachine):
         return size
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
+        """Raises NoService for a segment that is gone."""
         found = b""
         while limit > len(found) and (place := self.locate(name, offset + len(found))) is not None:
             if isinstance(place, Segment):
                 stored = self._server.objects.get(place.key(name))
-                assert stored is not None, f"{place} of {name} is gone"
+                if stored is None:
+                    raise NoService(f"{place} of {name} is gone", code="log_unavailable")
                 found += decode(place, stored)[0][offset + len(found) - place.start :]
             else:
                 found += self._server.blobs.read(*place, limit)

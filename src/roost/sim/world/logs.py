@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from roost.agent.connection.machine import Connected
 from roost.agent.logs import machine as spool
 from roost.agent.machine import CompleteLog, ReleaseLog, TakenOver
+from roost.model.errors import NoService
 from roost.model.protocol import LogChunk
 from roost.server.agents.ingest_machine import Admission, StreamListings
 from roost.server.logs import machine as log_machine
@@ -266,7 +267,7 @@ class LogReaders:
         server = self._cluster.leader
         found = []
         for name in self._truth.written:
-            missing = self._read(server, name) if not self._truth.may_be_short(name) else 0
+            missing = self._try_read(server, name) if not self._truth.may_be_short(name) else 0
             if missing:
                 found.append(f"{name} lacks {missing} bytes")
         return found
@@ -274,7 +275,14 @@ class LogReaders:
     def _read_any(self) -> None:
         names, server = list(self._truth.written), self._cluster.leader
         if names and server.up and not server.hung:
-            self._read(server, self._world.side_chance.choice(names))
+            self._try_read(server, self._world.side_chance.choice(names))
+
+    def _try_read(self, server: "SimulatedServer", name: str) -> int:
+        try:
+            return self._read(server, name)
+        except NoService as error:
+            self._truth.unreadable(server.name, name, error.message)
+            return 0
 
     def _read(self, server: "SimulatedServer", name: str) -> int:
         """As `read_log` does; returns how many bytes are missing."""
