@@ -105,3 +105,13 @@ async def test_projects_in_s3_have_prefixes(tmp_path: Path, monkeypatch: pytest.
     small = Upload(digest_of(b"x"), 2)
     assert await other.write(small, 0, b"x") == 1
     assert await one.begin(small) == 0, "uploads are also apart"
+
+
+async def test_the_projects_with_blobs_are_found_whatever_else_is_there(tmp_path: Path) -> None:
+    root = open_blobs("", tmp_path)
+    assert await root.projects() == []
+    for name in ("web", "api"):
+        assert await root.project(name).put([(digest_of(b"x"), b"x")]) is None
+    (tmp_path / "blobs" / "logs.d" / "sha256").mkdir(parents=True)
+    (tmp_path / "blobs" / "owner+object").write_bytes(b"")
+    assert await root.projects() == ["api", "web"]

@@ -7,7 +7,7 @@ Projects share no blobs: no member of one can see, or find out by guessing, what
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -17,13 +17,14 @@ from roost.blobs.files import FileBlobs
 from roost.blobs.memory import MemoryBlobs
 from roost.blobs.object_files import FileObjects
 from roost.model.errors import Invalid
-from roost.model.spec.names import check_name
-from roost.ports.blobs import BlobStore
+from roost.model.spec.names import check_name, is_name
+from roost.ports.blobs import BlobStore, BlobsUnavailable
 from roost.ports.objects import Objects
 
 S3 = "s3://"
 FORMS = "a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION"
 REGION = "us-east-1"
+Folders = Callable[[], Awaitable[list[str] | BlobsUnavailable]]
 PROJECTS_MAX = 100  # with a store in memory that are not in use; another one is opened in microseconds
 
 
@@ -47,8 +48,11 @@ class S3Place(NamedTuple):
 class BlobRoot:
     """The blobs of all projects. `is_shared`: every server that can lead reads the same ones."""
 
-    def __init__(self, open_project: Callable[[str], BlobStore], name: str, *, is_shared: bool) -> None:
+    def __init__(
+        self, open_project: Callable[[str], BlobStore], name: str, folders: Folders, *, is_shared: bool
+    ) -> None:
         self._open = open_project
+        self._folders = folders
         self._name = name
         self.is_shared = is_shared
         # One store for a project as long as it is in use: it knows the uploads in progress.
@@ -67,6 +71,11 @@ class BlobRoot:
             self._recent.popitem(last=False)
         return store
 
+    async def projects(self) -> list[str] | BlobsUnavailable:
+        """The projects that have blobs, also those that are deleted by now."""
+        found = await self._folders()
+        return found if isinstance(found, BlobsUnavailable) else [name for name in found if is_name(name)]
+
     def describe(self) -> str:
         """Where they are, for an operator."""
         return self._name
@@ -80,11 +89,11 @@ def open_blobs(setting: str, data: Path) -> BlobRoot:
     place = read_place(setting) if setting else FilesPlace(data / "blobs")
     if isinstance(place, FilesPlace):
         files = FileBlobs(place.directory)
-        return BlobRoot(files.below, str(place), is_shared=bool(setting))
+        return BlobRoot(files.below, str(place), files.folders, is_shared=bool(setting))
     from roost.blobs.s3 import S3Blobs, S3Config
 
     s3 = S3Blobs(S3Config(place.bucket, place.prefix, place.endpoint, place.region), data / "uploads")
-    return BlobRoot(s3.below, str(place), is_shared=True)
+    return BlobRoot(s3.below, str(place), s3.folders, is_shared=True)
 
 
 def open_objects(setting: str, data: Path) -> Objects:
@@ -101,7 +110,11 @@ def open_objects(setting: str, data: Path) -> Objects:
 def memory_blobs() -> BlobRoot:
     """In memory, for tests: each project's as long as the root lives."""
     stores: dict[str, BlobStore] = {}
-    return BlobRoot(lambda name: stores.setdefault(name, MemoryBlobs()), "memory", is_shared=False)
+
+    async def folders() -> list[str]:
+        return sorted(stores)
+
+    return BlobRoot(lambda name: stores.setdefault(name, MemoryBlobs()), "memory", folders, is_shared=False)
 
 
 def read_place(setting: str) -> FilesPlace | S3Place:

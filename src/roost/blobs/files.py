@@ -48,6 +48,18 @@ class FileBlobs:
         """Other blobs, in a folder of this one, with the same threads."""
         return FileBlobs(self._root / name, self._threads)
 
+    async def folders(self) -> list[str] | BlobsUnavailable:
+        """The names below which there are blobs."""
+        return await self._in_thread(self._folders)
+
+    @answering
+    def _folders(self) -> list[str]:
+        try:
+            with os.scandir(self._root) as found:
+                return sorted(entry.name for entry in found if os.path.isdir(f"{entry.path}/{self._blobs.name}"))
+        except FileNotFoundError:
+            return []
+
     async def missing(self, digests: Sequence[str]) -> list[str] | BlobsUnavailable:
         check_digests(digests)
         return await self._in_thread(self._missing, digests)

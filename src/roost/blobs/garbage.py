@@ -87,8 +87,8 @@ class GarbageCollector:
         `is_named`: whether a record that is committed names a digest, asked in this call.
         """
         self._expire(now_ms)
-        # An earlier leader held digests that this one does not know: their uploads begin again, or have a grace.
-        if self.going or now_ms < self._start_ms + max(self._grace_ms, self._hold_ms):
+        # An earlier leader held digests that this one does not know; none of its holds is longer than this.
+        if self.going or now_ms < self._start_ms + self._hold_ms:
             return None
         chosen: list[str] = []
         while self._candidates and len(chosen) < DELETES_MAX:

@@ -104,6 +104,12 @@ class S3Blobs:
         return S3Blobs(config, self._spool / name, self)
 
     @_answering
+    async def folders(self) -> list[str]:
+        """The names below which there are objects."""
+        listed = await obstore.list_with_delimiter_async(self._store, self._prefix or None)
+        return sorted(prefix.strip("/").rpartition("/")[2] for prefix in listed["common_prefixes"])
+
+    @_answering
     async def missing(self, digests: Sequence[str]) -> list[str]:
         check_digests(digests)
         sizes = await _each(self._size, digests)

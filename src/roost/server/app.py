@@ -15,6 +15,7 @@ from typing import NamedTuple
 from roost.blobs.factory import open_blobs, open_objects
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
+from roost.ports.objects import Objects
 from roost.ports.store import SharedStore, Store, StoreError
 from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.gateway import Gateway
@@ -30,6 +31,7 @@ from roost.server.engine.fork_server import ForkServer
 from roost.server.engine.questions import Questions
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
+from roost.server.files.collection import Collection, going_in
 from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
@@ -41,7 +43,8 @@ from roost.server.observability import logging
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
 from roost.server.operations.dispatch import Dispatcher
-from roost.server.pki.authority import AuthorityUnavailable
+from roost.server.operations.work.named_files import named_in_state
+from roost.server.pki.authority import AuthorityUnavailable, identity_of
 from roost.server.pki.bootstrap import Enrol, agents_addresses, choose_port, controller_address, secure
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
@@ -83,6 +86,7 @@ class Parts(NamedTuple):
     team: ClusterMember | None
     hooks: Hooks
     controllers: Controllers | None
+    collection: Collection
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -132,9 +136,10 @@ async def serve(
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        logs = LogHub(tails, open_objects(config.blobs, config.data), size_max=config.log_limit)
+        objects = open_objects(config.blobs, config.data)
+        logs = LogHub(tails, objects, size_max=config.log_limit)
         stack.callback(logs.close)
-        parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history, forks)
+        parts = _assemble(config, listener.getsockname()[1], store, objects, logs, journal, history, forks)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
         with _starting(StoreError):
@@ -170,6 +175,7 @@ async def _live(
         watching = group.create_task(tasks.keep("watchdog", parts.engine.watchdog.run))
         renewing = group.create_task(tasks.keep("certificates", transport.run))
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
+        collecting = group.create_task(tasks.keep("files", parts.collection.run))
         sealing = group.create_task(tasks.keep("logs", partial(parts.logs.run, partial(_end_of, parts.engine))))
         serve_api = partial(parts.web.serve, sockets=[listener])
         serving = group.create_task(tasks.need("api", serve_api, stopping.is_set))
@@ -191,13 +197,14 @@ async def _live(
         hooking.cancel()
         watching.cancel()
         sealing.cancel()
+        collecting.cancel()
         await parts.hooks.leave()
         parts.engine.stop()
 
 
 def _assemble(
-    config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None,
-    forks: ForkServer,
+    config: ServerConfig, api_port: int, store: Store, objects: Objects, logs: LogHub, journal: Journal | None,
+    history: History | None, forks: ForkServer,
 ) -> Parts:  # fmt: skip
     watch = Watch()
     perform = Executor(watch, logs, history)
@@ -208,7 +215,10 @@ def _assemble(
         team = ClusterMember(store, config, api_port, clock.now_ms)
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
-    files = Files(open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch)
+    files = Files(
+        open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch, config.blobs_grace_ms,
+        lambda project: going_in(engine.state, project),
+    )  # fmt: skip
     reading = Questions(engine, forks.start)
     gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading))
     perform.streams = gateway
@@ -231,7 +241,8 @@ def _assemble(
     dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
     controllers = Controllers(dispatcher) if config.controllers else None
     web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
-    return Parts(engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
+    collection = Collection(engine, files, objects, named_in_state, identity_of)
+    return Parts(engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection)
 
 
 def _end_of(engine: Engine, name: str) -> LogEnd | None:

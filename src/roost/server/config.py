@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from roost.blobs.factory import read_place as read_blobs_place
+from roost.blobs.garbage import GRACE_MS
 from roost.core.placement.strategies import DEFAULT, check_strategy
 from roost.core.state.records import Settings
 from roost.model.errors import Invalid
@@ -61,6 +62,7 @@ BOUNDS = (
     ("certificate_ms", CERTIFICATE_MS_MIN, CERTIFICATE_MS_MAX),
     ("history_retention_ms", 1, DURATION_MS_MAX),
     ("history_max", BYTES_MIN, 1 << 62),
+    ("blobs_grace_ms", 1, DURATION_MS_MAX),
     ("log_limit", LOG_LIMIT_MIN, LOG_LIMIT_MAX),
     ("port", 0, PORT_MAX),
     ("agents_port", 0, PORT_MAX),
@@ -79,6 +81,7 @@ class ServerConfig:
     leader_retry_ms: int = LeaderTiming().retry_ms
     store_outage_grace_ms: int = LeaderTiming().store_outage_grace_ms  # agents are answered while the store is away
     blobs: str = ""  # a directory, or s3://BUCKET/PREFIX; "": a directory of this server's own
+    blobs_grace_ms: int = GRACE_MS  # files that nothing names are deleted when they are so old
     log_limit: int = LOG_BYTES_MAX  # bytes of one attempt's log; the rest is not kept
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one

@@ -78,6 +78,8 @@ shared_options = options(
            help="Maximum size of the history; the oldest entries are deleted. [default: 10GiB]"),
     option("--log-limit", type=SIZE, show_envvar=True,
            help="Maximum size of one log of an attempt; the rest is not kept, and the log says so. [default: 1GiB]"),
+    option("--blobs-grace", "blobs_grace_ms", type=DURATION, show_envvar=True,
+           help="Files that nothing names any longer are deleted when they are this old. [default: 1d]"),
     option("--advertise", multiple=True, metavar="HOST",
            help="Name or address by which others reach this server; repeatable. [default: the listen address]"),
     option("--tls", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,

@@ -1,7 +1,7 @@
 """The files of all projects on the leader. What is asked about is held first: since then, none of it can have gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, KeysView, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, KeysView, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from roost.ports.blobs import CHUNK_BYTES_MAX, DIGESTS_MAX, BlobsUnavailable
 
 HOLDS_MAX = 2_000_000  # digests that all projects hold: 200 MB
 DELETED_S_MAX = 30.0  # a hundred deletions take a second on a slow disk
+LATE_DELETE_S_MAX = 90.0  # of a server that has lost the lead: a request to S3 with all its retries
 SETS_MAX = 100_000  # of a project, in use within an hour: 30 MB
 
 T = TypeVar("T")
@@ -116,15 +117,20 @@ class ProjectFiles:
 
 
 class Files:
-    """The files of each project. `epoch`: of this server's lead; what an earlier lead has held counts no more."""
+    """The files of each project. `epoch`: of this server's lead; what an earlier lead has held counts no more.
+
+    `going`: what an earlier leader was deleting in a project, and may still delete.
+    """
 
     def __init__(
-        self, root: BlobRoot, now_ms: Callable[[], int], epoch: Callable[[], int], grace_ms: int = GRACE_MS
-    ) -> None:
+        self, root: BlobRoot, now_ms: Callable[[], int], epoch: Callable[[], int], grace_ms: int = GRACE_MS,
+        going: Callable[[str], Iterable[str]] = lambda project: (),
+    ) -> None:  # fmt: skip
         self.root = root
         self._now_ms = now_ms
         self._epoch = epoch
         self._grace_ms = grace_ms
+        self._going = going
         self._projects: dict[str, ProjectFiles] = {}
         self._seen_epoch = epoch()
 
@@ -133,8 +139,11 @@ class Files:
         self._begin()
         found = self._projects.get(name)
         if found is None:
-            garbage = GarbageCollector(self._now_ms(), grace_ms=self._grace_ms)
+            going = tuple(self._going(name))
+            garbage = GarbageCollector(self._now_ms(), going, grace_ms=self._grace_ms)
             found = self._projects[name] = ProjectFiles(self.root, name, garbage, self._now_ms)
+            for digest in going:
+                asyncio.get_running_loop().call_later(LATE_DELETE_S_MAX, found.deleted, digest)
         if sum(files.garbage.held_count for files in self._projects.values()) > HOLDS_MAX:
             raise too_many_held()
         return found

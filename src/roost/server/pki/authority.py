@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from roost.core.state.state import State
 from roost.model.errors import Conflict, NoService
 from roost.model.events import PutRecords
 from roost.model.records.enrolment import Bundle, Credential, server_names
@@ -109,6 +110,12 @@ def fingerprint(certificate: str) -> str:
 def now_ms() -> int:
     """The wall clock: certificates are valid by it."""
     return time.time_ns() // 1_000_000
+
+
+def identity_of(state: State) -> bytes:
+    """What all servers of one state have in common, and no others: the certificate of their CA."""
+    value = state.opaque_records.get(KIND, {}).get(NAME)
+    return b"" if value is None else msgspec.msgpack.decode(value, type=Record).certificate.encode()
 
 
 async def _keep_first(engine: Engine, seal: Seal, file: Path | None, there: bytes | None, anew: bool) -> bool:

@@ -1,7 +1,10 @@
 """Named files: a name in a project for a set of files. `blob:NAME` in inputs is the set at the time of submission."""
 
+from collections.abc import Iterator
+
 import msgspec
 
+from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.records.files import FileSet
 from roost.model.records.opaque import OpaqueRecord
@@ -60,6 +63,15 @@ async def delete_named_files(call: Call, project: str, name: str) -> None:
 def named_in(records: dict[str, bytes], project: str, name: str) -> NamedFiles | None:
     value = records.get(f"{project}/{name}")
     return None if value is None else _decode(value)
+
+
+def named_in_state(state: State, project: str) -> Iterator[str]:
+    """The manifests of all sets of files that records name in a project: workloads, instances and names."""
+    for files in state.file_sets.get(project, ()):
+        yield files.digest
+    for key, value in state.opaque_records.get(KIND, {}).items():
+        if key.startswith(f"{project}/"):
+            yield _decode(value).files.digest
 
 
 def _view(key: str, value: bytes) -> NamedFilesView:
