@@ -197,3 +197,11 @@ async def test_a_failure_that_stays_is_an_answer_after_few_retries(tmp_path: Pat
     assert isinstance(outcome, BlobsUnavailable)
     assert "check its address" in outcome.reason
     assert len(failures) == 100 - 1 - s3.RETRIES_MAX
+
+
+async def test_the_names_below_which_there_are_blobs_are_listed(blobs: S3Blobs) -> None:
+    for name in ("web", "api"):
+        assert await blobs.below(name).put([(DIGEST, WHOLE)]) is None
+    found = await blobs.folders()
+    assert not isinstance(found, BlobsUnavailable) and {"web", "api"} <= set(found)
+    assert await blobs.below("web").folders() == ["sha256"]
