@@ -20,6 +20,8 @@ PLACES = [
     ("s3://bucket/a/b/", S3Place("bucket", "a/b")),
     ("s3://bucket/a?region=eu-1", S3Place("bucket", "a", region="eu-1")),
     ("s3://b/a?endpoint=http%3A//127.0.0.1:9000&region=x", S3Place("b", "a", "http://127.0.0.1:9000", "x")),
+    ("s3://b/a?links=yes", S3Place("b", "a")),
+    ("s3://b/a?links=no&region=x", S3Place("b", "a", region="x", links=False)),
     ("s3://b/a?endpoint=https://s3.example.org", S3Place("b", "a", "https://s3.example.org")),
 ]
 MISTAKES = [
@@ -34,6 +36,7 @@ MISTAKES = [
     "s3://bucket/a?endpoint=localhost:9000",
     "s3://bucket/a?regoin=eu-1",
     "s3://bucket/a?region=a&region=b",
+    "s3://bucket/a?links=maybe",
 ]
 
 

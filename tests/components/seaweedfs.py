@@ -24,6 +24,13 @@ def shared_server() -> SeaweedFS:
     return server
 
 
+def setting_of(monkeypatch: pytest.MonkeyPatch, more: str = "") -> str:
+    """A server's setting for blobs that no other test has; its keys are in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    return f"s3://roost-tests/test/{uuid.uuid4().hex}?endpoint={shared_server().endpoint}{more}"
+
+
 def config_of(server: SeaweedFS, **other: object) -> S3Config:
     """The same bucket with another prefix: a new bucket takes SeaweedFS a second."""
     given = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "prefix": f"test/{uuid.uuid4().hex}"}

@@ -17,6 +17,7 @@ from roost_lab.bench.product import Product
 
 from roost.files.manifest import FileEntry, Manifest, decode, encode
 from roost.ports.blobs import digest_of
+from tests.components.seaweedfs import setting_of
 from tests.e2e.test_agents import agent_of, instance, is_state, kill_node
 
 DATA = os.urandom(100_000)
@@ -185,6 +186,25 @@ def test_a_run_gets_files_and_leaves_files(shared: Product) -> None:
     submit(shared, "uses", "cat from/out/a; ls from/out", inputs=[used])
     shared.wait_until(is_state(shared, "uses", "succeeded"))
     assert log_of(shared, "uses") == "made\na\n"
+
+
+@pytest.mark.parametrize("links", ["yes", "no"])
+def test_files_in_s3(links: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With links, no byte of a large file is collected by the server on its way to S3."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "large").write_bytes(large := os.urandom(3 << 20))
+    (tmp_path / "tree" / "small").write_bytes(DATA)
+    with Product(agents=1, options=["--blobs", setting_of(monkeypatch, f"&links={links}")]) as product:
+        digest = product.client.files.send(tmp_path / "tree").digest
+        command = "mkdir out && cat in/large in/small > out/both && cp in/small out/"
+        submit(product, "makes", command, inputs=[{"from": digest, "to": "in"}], outputs=["out/*"])
+        product.wait_until(is_state(product, "makes", "succeeded"))
+        outputs = instance(product, "makes").outputs
+        assert outputs is not None and outputs.digest and not outputs.gaps
+        product.client.files.get(outputs.digest, tmp_path / "got")
+        assert (tmp_path / "got/out/both").read_bytes() == large + DATA
+        assert (tmp_path / "got/out/small").read_bytes() == DATA
+        assert (product.data / "server" / "uploads").exists() == (links == "no")
 
 
 def test_runs_that_fail_or_run_out_of_time_leave_files_too(shared: Product) -> None:

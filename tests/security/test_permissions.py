@@ -81,6 +81,7 @@ TABLE = [
     Row("set_named_files", "PUT", "/v1/projects/{p}/named-files/{x}", "submitter", "project",
         {"digest": NO_BLOB}, (404,)),
     Row("delete_named_files", "DELETE", "/v1/projects/{p}/named-files/none", "submitter", "project", None, (404,)),
+    Row("link_files", "POST", "/v1/projects/{p}/files/links", "viewer", "project", {"digests": []}),
     Row("read_contents", "POST", "/v1/projects/{p}/files/contents", "viewer", "project", {"digests": []}),
     Row("read_log", "GET", "/v1/workloads/{p}/job/instances/0/log", "viewer", "project"),
     Row("log_lines", "GET", "/v1/workloads/{p}/job/instances/0/log/lines", "viewer", "project"),

@@ -3,6 +3,8 @@
     DIRECTORY                                         a folder for each project
     s3://BUCKET/PREFIX?endpoint=URL&region=REGION     a prefix for each project
 
+With S3, clients and nodes send and read large contents there themselves. `links=no`: they cannot reach it.
+
 Projects share no blobs: no member of one can see, or find out by guessing, what another project has.
 """
 
@@ -18,7 +20,7 @@ from roost.blobs.memory import MemoryBlobs
 from roost.blobs.object_files import FileObjects
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_name, is_name
-from roost.ports.blobs import BlobStore, BlobsUnavailable
+from roost.ports.blobs import BlobStore, BlobsUnavailable, Links
 from roost.ports.objects import Objects
 
 S3 = "s3://"
@@ -40,6 +42,7 @@ class S3Place(NamedTuple):
     prefix: str = ""
     endpoint: str = ""  # "": Amazon's, in the region
     region: str = REGION
+    links: bool = True  # clients and nodes reach it themselves
 
     def __str__(self) -> str:
         return f"{S3}{self.bucket}/{self.prefix}" + (f" at {self.endpoint}" if self.endpoint else "")
@@ -49,12 +52,14 @@ class BlobRoot:
     """The blobs of all projects. `is_shared`: every server that can lead reads the same ones."""
 
     def __init__(
-        self, open_project: Callable[[str], BlobStore], name: str, folders: Folders, *, is_shared: bool
-    ) -> None:
+        self, open_project: Callable[[str], BlobStore], name: str, folders: Folders, *, is_shared: bool,
+        gives_links: bool = False,
+    ) -> None:  # fmt: skip
         self._open = open_project
         self._folders = folders
         self._name = name
         self.is_shared = is_shared
+        self._gives_links = gives_links
         # One store for a project as long as it is in use: it knows the uploads in progress.
         self._used: WeakValueDictionary[str, BlobStore] = WeakValueDictionary()
         self._recent: OrderedDict[str, BlobStore] = OrderedDict()
@@ -76,6 +81,11 @@ class BlobRoot:
         found = await self._folders()
         return found if isinstance(found, BlobsUnavailable) else [name for name in found if is_name(name)]
 
+    def links(self, name: str) -> Links | None:
+        """Links to the blobs of a project, where clients and nodes can use some."""
+        store = self.project(name)
+        return store if self._gives_links and isinstance(store, Links) else None
+
     def describe(self) -> str:
         """Where they are, for an operator."""
         return self._name
@@ -93,7 +103,7 @@ def open_blobs(setting: str, data: Path) -> BlobRoot:
     from roost.blobs.s3 import S3Blobs, S3Config
 
     s3 = S3Blobs(S3Config(place.bucket, place.prefix, place.endpoint, place.region), data / "uploads")
-    return BlobRoot(s3.below, str(place), s3.folders, is_shared=True)
+    return BlobRoot(s3.below, str(place), s3.folders, is_shared=True, gives_links=place.links)
 
 
 def open_objects(setting: str, data: Path) -> Objects:
@@ -131,16 +141,20 @@ def read_place(setting: str) -> FilesPlace | S3Place:
         raise Invalid("blobs", f"{error}; this is {FORMS}") from None
     if not url.netloc or "@" in url.netloc or url.fragment:
         raise Invalid("blobs", f"this is {FORMS}, without keys: they come from the environment or a file")
-    return S3Place(url.netloc, unquote(url.path).strip("/"), **_options(url.query))
+    options = _options(url.query)
+    links = options.pop("links", "yes") == "yes"
+    return S3Place(url.netloc, unquote(url.path).strip("/"), **options, links=links)
 
 
 def _options(query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in ("endpoint", "region") or name in options:
-            raise Invalid("blobs", f"endpoint and region can be given, each once; not {name[:40]!r}")
+        if name not in ("endpoint", "region", "links") or name in options:
+            raise Invalid("blobs", f"endpoint, region and links can be given, each once; not {name[:40]!r}")
         options[name] = value
     endpoint = options.get("endpoint", "")
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise Invalid("blobs", "the endpoint is a URL: https://HOST:PORT")
+    if options.get("links", "yes") not in ("yes", "no"):
+        raise Invalid("blobs", "links is yes, or no: then all bytes go through the servers")
     return options

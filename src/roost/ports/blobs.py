@@ -6,7 +6,7 @@ Every expected outcome is a value, and callers match them all. ValueError is for
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -146,6 +146,7 @@ class BlobStore(Blobs, Batches, Uploads, Protocol):
     """Everything that an implementation offers."""
 
 
+@runtime_checkable
 class Links(Protocol):
     """Optional: clients and agents talk to S3 themselves, with signed URLs. The server only carries names."""
 

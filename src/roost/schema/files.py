@@ -17,11 +17,21 @@ class MissingFiles(msgspec.Struct, frozen=True):
     missing: list[str]
 
 
-class UploadView(msgspec.Struct, frozen=True):
-    """An upload: where to go on, and whether the blob is stored."""
+class UploadView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An upload: where to go on, and whether the blob is stored.
+
+    `url`: all bytes can be sent there with PUT. Then an empty piece at the end tells so, and asks for the outcome.
+    """
 
     offset: int
     stored: bool
+    url: str = ""
+
+
+class FileLinks(msgspec.Struct, frozen=True):
+    """A URL for each content, in their order, for GET within 15 minutes. None at all: read them from the servers."""
+
+    links: list[str]
 
 
 class FileSetView(msgspec.Struct, frozen=True):

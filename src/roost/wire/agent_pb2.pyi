@@ -873,17 +873,21 @@ class Wanted(_message.Message):
 
     DIGEST_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    THROUGH_SERVER_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     offset: _builtins.int
+    through_server: _builtins.bool
+    """a URL was of no use to this node"""
     def __init__(
         self,
         *,
         digest: _builtins.str = ...,
         offset: _builtins.int = ...,
+        through_server: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset", b"offset", "through_server", b"through_server"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

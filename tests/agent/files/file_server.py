@@ -85,7 +85,7 @@ class FileServer:
             if size is None:
                 raise _error(grpc.StatusCode.NOT_FOUND, f"there is no {wanted.digest}")
             piece = pb.FilePiece(digest=wanted.digest, offset=wanted.offset, size=size)
-            if wanted.digest in self.links:
+            if wanted.digest in self.links and not wanted.through_server:
                 piece.url = self.links[wanted.digest]
             else:
                 if pieces and size > left:
@@ -105,7 +105,7 @@ class FileServer:
             wrong = await self.blobs.put([(piece.digest, piece.data)])
             state.offset, state.problem = (0, "wrong_bytes") if wrong else (piece.size, "")
             return state
-        if piece.digest in self.links and piece.offset < piece.size:
+        if piece.digest in self.links and piece.offset < piece.size and not piece.data:
             state.url = self.links[piece.digest]
             return state
         upload = Upload(piece.digest, piece.size, "attempt")

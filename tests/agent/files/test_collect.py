@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import grpc
+import pytest
 
+from roost.agent.files import client
 from roost.files.manifest import FileEntry
 from roost.model.records.files import OutputGap, OutputProblem
 from roost.model.spec.files import OutputBlock
@@ -50,6 +52,18 @@ async def test_many_small_files_are_few_calls(tmp_path: Path) -> None:
 async def test_a_large_file_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     server = FileServer()
     server.refuse("PutFiles", *[grpc.StatusCode.UNAVAILABLE] * 2)
+    async with node_of(tmp_path, server) as node:
+        left_by_run(node.folder())
+        outputs = await node.collect(OutputBlock("dist/large"))
+        assert outputs.gaps == () and await server.blobs.size(digest_of(LARGE)) == len(LARGE)
+
+
+async def test_a_node_that_does_not_reach_a_link_sends_through_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAUSE_S", 0.001)
+    server = FileServer()
+    server.links = {digest_of(LARGE): "http://127.0.0.1:9/large"}
     async with node_of(tmp_path, server) as node:
         left_by_run(node.folder())
         outputs = await node.collect(OutputBlock("dist/large"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from roost.agent.files import client
 from roost.agent.files.fetch import remove_tree
 from roost.agent.files.progress import LeaveInputs
 from roost.model.records.files import RunInput
@@ -241,3 +242,15 @@ async def test_blobs_come_straight_from_where_they_are(
         assert (node.folder() / "sub" / "large").read_bytes() == LARGE
         assert (node.folder() / "a").read_bytes() == b"small"
         assert server.bytes_got < 10_000
+
+
+async def test_a_node_that_does_not_reach_a_link_gets_blobs_through_the_server(
+    tmp_path: Path, source: Path, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAUSE_S", 0.001)
+    server = FileServer()
+    digest = await server.store(source)
+    server.links = {digest: f"{site}/none", digest_of(LARGE): "http://127.0.0.1:9/large"}
+    async with node_of(tmp_path / "agent", server) as node:
+        assert await node.have(RunInput("", digest)) == ""
+        assert (node.folder() / "sub" / "large").read_bytes() == LARGE

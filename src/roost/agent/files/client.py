@@ -1,5 +1,6 @@
 """The server's files as a thread of the agent sees them: get, ask what is missing, put. Trouble is waited out."""
 
+import itertools
 import os
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from roost.agent.files import web
 from roost.agent.files.job import TransferJob
+from roost.files import web
 from roost.ports.blobs import CHUNK_BYTES_MAX
 from roost.wire import agent_pb2 as pb
 
@@ -20,6 +21,7 @@ Call = Callable[[str, bytes], Coroutine[Any, Any, bytes]]
 PAUSE_S = 0.2  # before the second try; then twice as long each time
 PAUSE_S_MAX = 10.0
 REFUSALS_MAX = 5  # a server that has just become the leader may not know the attempt yet
+URL_TRIES_MAX = 4  # three seconds: a node that does not reach S3 goes on through the server
 QUESTION_MAX = 1_000  # digests in one call: 70 KB
 PUT_BYTES_MAX = CHUNK_BYTES_MAX
 WHOLE_BYTES_MAX = 1 << 20  # larger contents go in pieces, each in a call of its own
@@ -50,12 +52,13 @@ class FileClient:
         self._job = job
         self._token = token
         self._call = call
+        self._through_server = False  # a URL was of no use: the node may not reach it
 
     def get(self, digest: str, bytes_max: int) -> bytes:
         """A blob of unknown size, whole. Raises TransferRefused."""
         data = b""
         while True:
-            (piece,) = self._get([pb.Wanted(digest=digest, offset=len(data))])[:1]
+            (piece,) = self._get([self._wanted(digest, len(data))])[:1]
             if piece.size > bytes_max:
                 raise TransferRefused(f"{digest} has {piece.size} bytes, at most {bytes_max} were expected")
             data += b"".join(self._of_url(piece)) if piece.url else piece.data
@@ -66,7 +69,7 @@ class FileClient:
         """Contents that are small and together fit into a reply. Raises TransferRefused."""
         left = list(digests)
         while left:
-            pieces = self._get([pb.Wanted(digest=digest) for digest in left])
+            pieces = self._get([self._wanted(digest) for digest in left])
             for digest, piece in zip(list(left), pieces, strict=False):
                 if piece.digest != digest:
                     raise TransferRefused(f"the server sent {piece.digest} instead of {digest}")
@@ -80,7 +83,7 @@ class FileClient:
         """A content in pieces; the next is on its way while one is used. Raises TransferRefused."""
 
         def piece_at(offset: int) -> pb.FilePiece:
-            return self._get([pb.Wanted(digest=digest, offset=offset)])[0]
+            return self._get([self._wanted(digest, offset)])[0]
 
         with ThreadPoolExecutor(1, "prefetch") as pool:
             at, coming = 0, pool.submit(piece_at, 0)
@@ -91,7 +94,7 @@ class FileClient:
                 for chunk in self._of_url(piece) if piece.url else [piece.data]:
                     at += len(chunk)
                     yield chunk
-                if at == before:
+                if at == before and not piece.url:
                     raise TransferRefused(f"{digest} ends at {at} of {size} bytes")
                 if piece.url and at < size:
                     coming = pool.submit(piece_at, at)
@@ -164,31 +167,40 @@ class FileClient:
                     return False  # the file became shorter
 
     def _put_url(self, url: str, content: Content) -> None:
-        self._waited_out(lambda: web.put(url, content.size, content.read, self._job.check))
+        """Send it; the server is asked afterwards, and takes the bytes itself if it did not work."""
+        for pause in itertools.islice(_pauses(), URL_TRIES_MAX):
+            try:
+                return web.put(url, content.size, content.read, self._job.check)
+            except web.WebTrouble as trouble:
+                if trouble.is_final:
+                    return
+                self._job.pause(pause)
 
     def _of_url(self, piece: pb.FilePiece) -> Iterator[bytes]:
-        """The rest of a blob from where it is. What breaks off goes on where it was."""
-        at = piece.offset
-        pauses = _pauses()
-        while at < piece.size:
-            try:
-                for chunk in web.get(piece.url, at, piece.size, self._job.check):
-                    yield chunk
-                    at += len(chunk)
-            except web.WebTrouble as trouble:
-                if trouble.is_final:
-                    return  # a link may have ended: the caller asks the server for the rest
-                self._job.pause(next(pauses))
+        """The rest of a blob from where it is. What breaks off goes on where it was.
 
-    def _waited_out(self, work: Callable[[], None]) -> None:
-        pauses = _pauses()
-        while True:
+        It may end early, as a URL that is no longer valid: the server is asked for the rest.
+        """
+        at = piece.offset
+
+        def read() -> Iterator[bytes]:
+            nonlocal at
+            for chunk in web.get(piece.url, at, piece.size, self._job.check):
+                at += len(chunk)
+                yield chunk
+
+        for pause in itertools.islice(_pauses(), URL_TRIES_MAX):
             try:
-                return work()
+                yield from read()
+                break
             except web.WebTrouble as trouble:
                 if trouble.is_final:
-                    return  # the server is asked again, and gives another link
-                self._job.pause(next(pauses))
+                    break
+                self._job.pause(pause)
+        self._through_server |= at == piece.offset < piece.size
+
+    def _wanted(self, digest: str, offset: int = 0) -> pb.Wanted:
+        return pb.Wanted(digest=digest, offset=offset, through_server=self._through_server)
 
     def _get(self, wanted: list[pb.Wanted]) -> Sequence[pb.FilePiece]:
         reply = self._ask("GetFiles", pb.GetFilesRequest(token=self._token, wanted=wanted), pb.GetFilesReply)

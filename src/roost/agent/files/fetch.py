@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from roost.agent.files import web
 from roost.agent.files.client import FileClient
 from roost.agent.files.job import TransferJob
+from roost.files import web
 from roost.files.cache import InputCache
 from roost.files.manifest import MANIFEST_BYTES_MAX, SMALL_BYTES, FileEntry, Manifest, decode
 from roost.files.merge import InputPart, merge

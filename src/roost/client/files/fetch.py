@@ -23,7 +23,7 @@ from roost.files.unpack import Unpack
 from roost.model.errors import Invalid, TooMuch
 from roost.model.spec.files import check_pattern
 from roost.ports.blobs import CHUNK_BYTES_MAX, digest_of
-from roost.schema.files import Digests
+from roost.schema.files import Digests, FileLinks
 
 PACK_BYTES = CHUNK_BYTES_MAX // 2  # of contents: two are on their way at once
 PACK_FILES = 1_000
@@ -109,7 +109,11 @@ class Fetcher:
             with Unpack(folder, manifest, bytes_max=NO_LIMIT) as tree:
                 missing = tree.missing()
                 self._done, self._total = 0, sum(missing.values())
-                large = [partial(self._large, tree, *item) for item in missing.items() if item[1] >= SMALL_BYTES]
+                links = self._links([digest for digest, size in missing.items() if size >= SMALL_BYTES])
+                large = [
+                    partial(self._large, tree, digest, size, links.get(digest, ""))
+                    for digest, size in missing.items() if size >= SMALL_BYTES
+                ]  # fmt: skip
                 small = {digest: size for digest, size in missing.items() if size < SMALL_BYTES}
                 run_all(self._transport, [*large, *(partial(self._pack, tree, batch) for batch in _batches(small))])
         except Invalid as error:
@@ -124,10 +128,21 @@ class Fetcher:
         reader.finish()
         self._count(sum(batch.values()))
 
-    def _large(self, tree: Unpack, digest: str, size: int, link: Link) -> None:
-        tree.add(digest, self._counted(link.download(self._blobs + digest, size)))
+    def _large(self, tree: Unpack, digest: str, size: int, url: str, link: Link) -> None:
+        tree.add(digest, self._counted(link.download(self._blobs + digest, size, url)))
 
-    def _counted(self, blocks: Iterator[memoryview]) -> Iterator[memoryview]:
+    def _links(self, digests: list[str]) -> dict[str, str]:
+        """Where contents can be read directly; of those that are not named, the server has the bytes."""
+        found: dict[str, str] = {}
+        for start in range(0, len(digests), PACK_FILES):
+            asked = digests[start : start + PACK_FILES]
+            answer = self._transport.call("POST", f"{self._files}links", None, msgspec.json.encode(Digests(asked)))
+            found |= zip(asked, msgspec.json.decode(answer.body, type=FileLinks).links, strict=False)
+            if not found:
+                break
+        return found
+
+    def _counted(self, blocks: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         for block in blocks:
             yield block
             self._count(len(block))

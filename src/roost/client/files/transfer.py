@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from roost.client.errors import ApiError, ClientError, Unreachable, may_send_again
 from roost.client.transport import BYTES, HttpAnswer, Query, Transport
+from roost.files import web
 
 PARALLEL = 2  # connections: one sends while the server stores what the other has sent; more gain nothing
 PATIENCE_S = 60.0  # without any progress: a server restarts in seconds, a standby takes over within thirty
@@ -37,9 +38,21 @@ class Link:
             except ClientError as error:
                 tries.failed(error)
 
-    def download(self, path: str, size: int) -> Iterator[memoryview]:
-        """Exactly the bytes of a blob, gone on with where the connection broke. Each block overwrites the last."""
+    def put_url(self, url: str, size: int, read: web.Read) -> None:
+        """Send a blob to where the server wants it. What fails there is noticed when the server is asked."""
+        with suppress(web.WebTrouble):
+            web.put(url, size, read, _Patience(self._stop).restart)
+
+    def download(self, path: str, size: int, url: str = "") -> Iterator[bytes | memoryview]:
+        """Exactly the bytes of a blob, gone on with where the connection broke. Each block overwrites the last.
+
+        `url`: where they can be read directly. What fails there comes from the server.
+        """
         at, tries = 0, _Patience(self._stop)
+        with suppress(web.WebTrouble):
+            for chunk in web.get(url, 0, size, tries.restart) if url else ():
+                at += len(chunk)
+                yield chunk
         while at < size:
             try:
                 for block in self._transport.download(path, at):

@@ -51,7 +51,7 @@ class PieceUpload:
             if answer is not None:
                 self._note(answer)
             if self._next is None:
-                self._note(self._put(0, memoryview(b""), link))
+                self._note(self._first(read, link))
             at = self._next or 0
             if not self._is_stored and at < self._size:
                 piece = read(at)
@@ -65,10 +65,25 @@ class PieceUpload:
         self._turn.release()
         return None
 
+    def _first(self, read: Read, link: Link) -> "_Answer":
+        """Where to go on; or all of it is sent to a URL, and the server is asked what became of it."""
+        answer = self._put(0, memoryview(b""), link)
+        if not answer.url:
+            return answer
+
+        def piece(at: int, _: int) -> memoryview:
+            found = read(at)
+            self._count(len(found) if at >= self._kept else 0)
+            self._kept = max(self._kept, at + len(found))
+            return found
+
+        link.put_url(answer.url, self._size, piece)
+        return self._put(self._size, memoryview(b""), link)
+
     def _put(self, at: int, piece: memoryview, link: Link, sent: Callable[[], None] = lambda: None) -> "_Answer":
         answer = link.call("PUT", self._path, {"size": self._size, "offset": at}, piece, sent=sent)
         found = msgspec.json.decode(answer.body, type=UploadView)
-        return _Answer(at + len(piece), self._size if found.stored else found.offset, found.stored)
+        return _Answer(at + len(piece), self._size if found.stored else found.offset, found.stored, found.url)
 
     def _note(self, answer: "_Answer") -> None:
         self._is_stored |= answer.is_stored
@@ -85,6 +100,7 @@ class _Answer(NamedTuple):
     end: int  # of the piece
     kept: int  # up to there, the server has the blob
     is_stored: bool
+    url: str = ""  # where all of it can be sent
 
 
 class _Turn:

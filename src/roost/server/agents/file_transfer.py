@@ -32,7 +32,7 @@ from roost.server.engine.questions import Questions
 from roost.server.files.contents import ContentsCache
 from roost.server.files.sets import complete_set
 from roost.server.files.store import Files, ProjectFiles, available
-from roost.server.files.uploads import take_piece
+from roost.server.files.uploads import LINK_BYTES_MIN, LINK_S, Taken, UploadLink, take_piece
 from roost.server.observability import logging
 from roost.wire import agent_pb2 as pb
 
@@ -93,6 +93,10 @@ class FileTransfer:
         for digest, size in zip(digests, sizes, strict=True):
             if size is None:
                 raise GrpcRefusal(grpc.StatusCode.NOT_FOUND, f"the blob {digest} of an input is not there")
+        links = files.links
+        if links is not None and wanted and not request.wanted[0].through_server and (sizes[0] or 0) >= LINK_BYTES_MIN:
+            (digest, offset), url = wanted[0], available(await links.download_link(digests[0], LINK_S))
+            return pb.GetFilesReply(pieces=[pb.FilePiece(digest=digest, offset=offset, size=sizes[0] or 0, url=url)])
         whole = _fitting(wanted, sizes)
         if whole:
             found = available(await files.blobs.get(digests[:whole]))
@@ -123,12 +127,13 @@ class FileTransfer:
         _check_pieces(pieces)
         await files.hold(owner, [piece.digest for piece in pieces])
         small = [(piece.digest, piece.data) for piece in pieces if not piece.offset and len(piece.data) == piece.size]
-        if len(small) == len(pieces) > 1 and await files.blobs.put(small) is None:
-            return pb.PutFilesReply(states=[pb.FileState(digest=piece.digest, offset=piece.size) for piece in pieces])
-        states = []
-        for piece in pieces:
-            upload = Upload(piece.digest, piece.size, owner)
-            states.append(_state(piece, await take_piece(files.blobs, upload, piece.offset, piece.data)))
+        if len(small) == len(pieces) and await files.blobs.put(small) is None:
+            states = [pb.FileState(digest=piece.digest, offset=piece.size) for piece in pieces]
+        else:
+            states = []
+            for piece in pieces:
+                upload = Upload(piece.digest, piece.size, owner)
+                states.append(_state(piece, await take_piece(files, upload, piece.offset, piece.data)))
         if len(pieces) == 1 and states[0].offset == pieces[0].size:
             await self._notice_set(files, pieces[0].digest)
         return pb.PutFilesReply(states=states)
@@ -209,10 +214,12 @@ def _fitting(wanted: Sequence[tuple[str, int]], sizes: Sequence[int | None]) -> 
     return len(wanted)
 
 
-def _state(piece: pb.FilePiece, outcome: int | Stored | WrongBytes | BlobsUnavailable) -> pb.FileState:
+def _state(piece: pb.FilePiece, outcome: Taken) -> pb.FileState:
     match outcome:
         case int():
             return pb.FileState(digest=piece.digest, offset=outcome)
+        case UploadLink():
+            return pb.FileState(digest=piece.digest, url=outcome.url)
         case Stored():
             return pb.FileState(digest=piece.digest, offset=piece.size)
         case WrongBytes():

@@ -36,6 +36,7 @@ class ProjectFiles:
     def __init__(self, root: BlobRoot, project: str, garbage: GarbageCollector, now_ms: Callable[[], int]) -> None:
         self.project = project
         self.blobs = root.project(project)
+        self.links = root.links(project)
         self.garbage = garbage
         self.now_ms = now_ms
         self._deleted = asyncio.Event()

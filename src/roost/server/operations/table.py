@@ -92,6 +92,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     named_files.delete_named_files: Rule(
         SUBMITTER, Scope.PROJECT, LEADER, "DELETE /v1/projects/{project}/named-files/{name}"
     ),
+    files.link_files: Rule(VIEWER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/links"),
     files.read_contents: Rule(VIEWER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/contents"),
     events.changes: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/changes"),
     # the past

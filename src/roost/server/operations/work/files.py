@@ -24,13 +24,14 @@ from roost.ports.blobs import (
     check_digest,
     digest_of,
 )
-from roost.schema.files import Digests, FileSetView, MissingFiles, UploadView
+from roost.schema.files import Digests, FileLinks, FileSetView, MissingFiles, UploadView
 from roost.server.files.sets import complete_set
 from roost.server.files.store import ProjectFiles, available, no_blob
-from roost.server.files.uploads import take_piece
+from roost.server.files.uploads import LINK_S, UploadLink, take_piece
 from roost.server.operations.context import Call
 
 PIECE_BYTES = 1 << 20  # of an answer; a reader that is slow holds one of them
+LINKS_MAX = 1_000  # in an answer: 500 KB, signed in 50 ms
 
 BlobSize = Annotated[int, Meta(ge=0, le=BLOB_BYTES_MAX, description="Bytes of the whole.")]
 Offset = Annotated[int, Meta(ge=0, le=BLOB_BYTES_MAX, description="Where the piece begins.")]
@@ -67,12 +68,15 @@ async def put_blob(
     """Send a piece of one blob, at most 8 MiB. The last piece makes it a blob, if it has this digest and size.
 
     `offset` of the answer is where to go on. An empty piece asks for it, after an interruption. Pieces that are there
-    already are skipped.
+    already are skipped. With blobs in S3, the answer to an empty piece may have a `url`: the upload may be sent there.
     """
     upload = Upload(checked_digest(digest), size, _owner(call))
     files = _files(call, project)
     await files.hold(upload.owner, [digest])
-    at = _right(await take_piece(files.blobs, upload, offset, piece.data))
+    taken = await take_piece(files, upload, offset, piece.data)
+    if isinstance(taken, UploadLink):
+        return UploadView(0, stored=False, url=taken.url)
+    at = _right(taken)
     return UploadView(size if at is None else at, at is None)
 
 
@@ -129,6 +133,16 @@ async def read_contents(call: Call, project: str, fields: Digests) -> bytes:
             raise no_blob(project, digest)
         contents.append((digest, data))
     return await asyncio.to_thread(pack_contents, contents)
+
+
+async def link_files(call: Call, project: str, fields: Digests) -> FileLinks:
+    """Get URLs of contents, which S3 serves. Without S3 there are none, and contents are read as blobs."""
+    links, digests = _files(call, project).links, _checked_all(fields)
+    if links is None:
+        return FileLinks([])
+    if len(digests) > LINKS_MAX:
+        raise Invalid("digests", f"a request for links has at most {LINKS_MAX:,} digests, not {len(digests):,}")
+    return FileLinks([available(await links.download_link(digest, LINK_S)) for digest in digests])
 
 
 async def _pieces(

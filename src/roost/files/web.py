@@ -13,6 +13,8 @@ SILENCE_S_MAX = 60.0  # without a byte
 SCHEMES = ("http", "https")
 LATER = {408, 425, 429}  # of 4xx: the answer may be another one later
 
+Read = Callable[[int, int], bytes | memoryview]  # bytes from an offset on; so many are enough
+
 
 class WebTrouble(Exception):
     """It did not work. `is_final`: it will not, however often it is tried."""
@@ -43,10 +45,10 @@ def get(url: str, offset: int, size_max: int, check: Callable[[], None]) -> Iter
             yield chunk
 
 
-def put(url: str, size: int, read: Callable[[int, int], bytes], check: Callable[[], None]) -> None:
+def put(url: str, size: int, read: Read, check: Callable[[], None]) -> None:
     """Send a whole blob. Raises WebTrouble."""
 
-    def body() -> Iterator[bytes]:
+    def body() -> Iterator[Any]:
         at = 0
         while at < size:
             check()
