@@ -4,6 +4,7 @@
     s3://BUCKET/PREFIX?endpoint=URL&region=REGION     a prefix for each project
 
 With S3, clients and nodes send and read large contents there themselves. `links=no`: they cannot reach it.
+`keys=FILE`: where its keys are, if they are not in the environment.
 
 Projects share no blobs: no member of one can see, or find out by guessing, what another project has.
 """
@@ -11,11 +12,12 @@ Projects share no blobs: no member of one can see, or find out by guessing, what
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from roost.blobs.files import FileBlobs
+from roost.blobs.keys import read_keys
 from roost.blobs.memory import MemoryBlobs
 from roost.blobs.object_files import FileObjects
 from roost.model.errors import Invalid
@@ -23,8 +25,12 @@ from roost.model.spec.names import check_name, is_name
 from roost.ports.blobs import BlobStore, BlobsUnavailable, Links
 from roost.ports.objects import Objects
 
+if TYPE_CHECKING:  # S3 is loaded where it is used
+    from roost.blobs.s3 import S3Config
+
 S3 = "s3://"
 FORMS = "a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION"
+OPTIONS = ("endpoint", "region", "links", "keys")
 REGION = "us-east-1"
 Folders = Callable[[], Awaitable[list[str] | BlobsUnavailable]]
 PROJECTS_MAX = 100  # with a store in memory that are not in use; another one is opened in microseconds
@@ -43,6 +49,7 @@ class S3Place(NamedTuple):
     endpoint: str = ""  # "": Amazon's, in the region
     region: str = REGION
     links: bool = True  # clients and nodes reach it themselves
+    keys: str = ""  # a file with them
 
     def __str__(self) -> str:
         return f"{S3}{self.bucket}/{self.prefix}" + (f" at {self.endpoint}" if self.endpoint else "")
@@ -100,9 +107,9 @@ def open_blobs(setting: str, data: Path) -> BlobRoot:
     if isinstance(place, FilesPlace):
         files = FileBlobs(place.directory)
         return BlobRoot(files.below, str(place), files.folders, is_shared=bool(setting))
-    from roost.blobs.s3 import S3Blobs, S3Config
+    from roost.blobs.s3 import S3Blobs
 
-    s3 = S3Blobs(S3Config(place.bucket, place.prefix, place.endpoint, place.region), data / "uploads")
+    s3 = S3Blobs(_config(place), data / "uploads")
     return BlobRoot(s3.below, str(place), s3.folders, is_shared=True, gives_links=place.links)
 
 
@@ -112,9 +119,14 @@ def open_objects(setting: str, data: Path) -> Objects:
     if isinstance(place, FilesPlace):
         return FileObjects(place.directory)
     from roost.blobs.object_s3 import S3Objects
+
+    return S3Objects(_config(place))
+
+
+def _config(place: S3Place) -> "S3Config":
     from roost.blobs.s3 import S3Config
 
-    return S3Objects(S3Config(place.bucket, place.prefix, place.endpoint, place.region))
+    return S3Config(place.bucket, place.prefix, place.endpoint, place.region, *read_keys(place.keys))
 
 
 def memory_blobs() -> BlobRoot:
@@ -125,6 +137,13 @@ def memory_blobs() -> BlobRoot:
         return sorted(stores)
 
     return BlobRoot(lambda name: stores.setdefault(name, MemoryBlobs()), "memory", folders, is_shared=False)
+
+
+def check_blobs(setting: str) -> None:
+    """Refuse a setting that cannot work, and a file with keys that cannot be used. Raises Invalid."""
+    place = read_place(setting)
+    if isinstance(place, S3Place):
+        read_keys(place.keys)
 
 
 def read_place(setting: str) -> FilesPlace | S3Place:
@@ -149,8 +168,8 @@ def read_place(setting: str) -> FilesPlace | S3Place:
 def _options(query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in ("endpoint", "region", "links") or name in options:
-            raise Invalid("blobs", f"endpoint, region and links can be given, each once; not {name[:40]!r}")
+        if name not in OPTIONS or name in options:
+            raise Invalid("blobs", f"{', '.join(OPTIONS)} can be given, each once; not {name[:40]!r}")
         options[name] = value
     endpoint = options.get("endpoint", "")
     if endpoint and not endpoint.startswith(("http://", "https://")):

@@ -66,6 +66,7 @@ class S3Config(msgspec.Struct, frozen=True):
     region: str = "us-east-1"
     access_key: str = ""
     secret_key: str = ""
+    session_token: str = ""
     retry_s: float = RETRY_S
     request_s: float = REQUEST_S
 
@@ -303,6 +304,7 @@ def open_bucket(config: S3Config) -> S3Store:
         settings["endpoint"] = config.endpoint
     if config.access_key:
         settings |= {"access_key_id": config.access_key, "secret_access_key": config.secret_key}
+        settings |= {"session_token": config.session_token} if config.session_token else {}
     return S3Store(
         config.bucket,
         config=settings,

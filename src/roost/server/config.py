@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from roost.blobs.factory import read_place as read_blobs_place
+from roost.blobs.factory import check_blobs
 from roost.blobs.garbage import GRACE_MS
 from roost.core.placement.strategies import DEFAULT, check_strategy
 from roost.core.state.records import Settings
@@ -174,7 +174,7 @@ def check_config(config: ServerConfig) -> None:
     check_strategy(config.strategy, "strategy")
     _check_store(config)
     if config.blobs:
-        read_blobs_place(config.blobs)
+        check_blobs(config.blobs)
     if config.log_level not in LEVELS:
         raise Invalid("log_level", f"a level is {', '.join(LEVELS)}, not {config.log_level!r:.60}")
     for name, least, most in BOUNDS:
