@@ -205,3 +205,11 @@ async def test_the_names_below_which_there_are_blobs_are_listed(blobs: S3Blobs) 
     found = await blobs.folders()
     assert not isinstance(found, BlobsUnavailable) and {"web", "api"} <= set(found)
     assert await blobs.below("web").folders() == ["sha256"]
+
+
+async def test_a_failure_ends_all_requests_of_a_question(tmp_path: Path) -> None:
+    with answering([500] * 10_000) as config:
+        blobs, before = S3Blobs(config, tmp_path), asyncio.all_tasks()
+        outcome = await blobs.missing([digest_of(b"%d" % number) for number in range(200)])
+        assert isinstance(outcome, BlobsUnavailable)
+        assert asyncio.all_tasks() == before, "the rest would be asked for a minute"

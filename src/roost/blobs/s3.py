@@ -325,7 +325,14 @@ async def _each(call: Callable[[V], Awaitable[T]], values: Sequence[V]) -> list[
         async with slots:
             return await call(value)
 
-    return await asyncio.gather(*map(one, values))
+    tasks = [asyncio.ensure_future(one(value)) for value in values]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:  # one failure is the answer: the others would each be retried, for minutes
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def _digest(blob: "ObjectMeta") -> str:
