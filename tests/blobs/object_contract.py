@@ -35,6 +35,19 @@ class ObjectsContract:
         assert objects.list("none") == []
         assert [objects.get(key) for key in keys] == [key.encode() for key in keys]
 
+    def test_keys_are_listed_in_pages(self, objects: Objects) -> None:
+        keys = ["logs/a-b/1", "logs/a/1", "logs/a/1-2", "logs/a/1/0-5", "logs/a/1/5-9", "logs/a/10", "logs/b"]
+        for key in (*keys, "other/a"):
+            objects.put(key, b"")
+        assert objects.list("logs") == keys
+        found: list[str] = []
+        while page := objects.list("logs", found[-1] if found else "", 2):
+            assert isinstance(page, list) and len(page) <= 2
+            objects.delete(page[-1])  # the next page begins after it all the same
+            found += page
+        assert set(found) | {"logs/a/1/0-5", "logs/a/1/5-9"} == set(keys)
+        assert len(found) == len(set(found))
+
     def test_what_is_deleted_is_gone_with_all_below_it(self, objects: Objects) -> None:
         for key in ("logs/a/1", "logs/a/1/0-5", "logs/a/10"):
             objects.put(key, b"x")

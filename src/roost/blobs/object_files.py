@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 from urllib.parse import quote, unquote
@@ -71,8 +72,8 @@ class FileObjects:
             return None
 
     @_answering
-    def list(self, folder: str) -> list[str]:
-        return sorted(self._keys(self._path(folder), folder))
+    def list(self, folder: str, after: str = "", limit: int | None = None) -> list[str]:
+        return list(islice(self._keys(self._path(folder), f"{folder}/", after), limit))
 
     @_answering
     def delete(self, key: str) -> None:
@@ -87,13 +88,20 @@ class FileObjects:
             for parent in path.relative_to(self._root).parents[:-1]:
                 (self._root / parent).rmdir()
 
-    def _keys(self, path: Path, key: str) -> Iterator[str]:
+    def _keys(self, path: Path, folder: str, after: str) -> Iterator[str]:
+        """In order: what is below a folder sorts by its name with the slash."""
+        found: list[tuple[str, str]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(path) as entries:
             for entry in entries:
                 if entry.name.endswith(ENDING):
-                    yield f"{key}/{unquote(entry.name.removesuffix(ENDING))}"
+                    found.append((folder + unquote(entry.name.removesuffix(ENDING)), ""))
                 elif entry.is_dir(follow_symlinks=False):
-                    yield from self._keys(path / entry.name, f"{key}/{unquote(entry.name)}")
+                    found.append((f"{folder}{unquote(entry.name)}/", entry.name))
+        for key, name in sorted(found):
+            if name and (key > after or after.startswith(key)):
+                yield from self._keys(path / name, key, after)
+            elif not name and key > after:
+                yield key
 
     def _path(self, key: str, ending: str = "") -> Path:
         names = [quote(part, safe="") for part in parts_of(key)]

@@ -17,9 +17,9 @@ class MemoryObjects:
         parts_of(key)
         return self._objects.get(key)
 
-    def list(self, folder: str) -> list[str]:
+    def list(self, folder: str, after: str = "", limit: int | None = None) -> list[str]:
         parts_of(folder)
-        return sorted(key for key in list(self._objects) if key.startswith(f"{folder}/"))
+        return sorted(key for key in list(self._objects) if key.startswith(f"{folder}/") and key > after)[:limit]
 
     def delete(self, key: str) -> None:
         for found in (key, *self.list(key)):

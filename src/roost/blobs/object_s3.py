@@ -11,6 +11,8 @@ from roost.blobs.s3 import S3Config, line_of, open_bucket
 from roost.ports.logs import parts_of
 from roost.ports.objects import ObjectsUnavailable
 
+CHUNK = 1_000  # keys, as many as S3 lists in one answer
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -51,9 +53,13 @@ class S3Objects:
             return None
 
     @_answering
-    def list(self, folder: str) -> list[str]:
-        found = obstore.list(self._store, self._key(folder)).collect()  # S3 itself takes whole parts of the path
-        return sorted(item["path"].removeprefix(self._prefix) for item in found)
+    def list(self, folder: str, after: str = "", limit: int | None = None) -> list[str]:
+        offset = self._key(after) if after else None
+        # S3 itself takes whole parts of the path.
+        listed = obstore.list(self._store, self._key(folder), offset=offset, chunk_size=limit or CHUNK)
+        found = listed.collect() if limit is None else next(iter(listed), [])
+        keys = [item["path"].removeprefix(self._prefix) for item in found]
+        return keys if limit else sorted(keys)  # SeaweedFS goes folder by folder
 
     @_answering
     def delete(self, key: str) -> None:

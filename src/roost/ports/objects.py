@@ -24,8 +24,11 @@ class Objects(Protocol):
     def get(self, key: str) -> bytes | ObjectsUnavailable | None:
         """The whole object; None if there is none."""
 
-    def list(self, folder: str) -> list[str] | ObjectsUnavailable:
-        """All keys that begin with folder and a slash, in order."""
+    def list(self, folder: str, after: str = "", limit: int | None = None) -> list[str] | ObjectsUnavailable:
+        """All keys that begin with folder and a slash, in order.
+
+        With a limit: so many of them, in an order of the store's own. The next ones come after the last.
+        """
 
     def delete(self, key: str) -> ObjectsUnavailable | None:
         """Forget the object, and all whose keys begin with key and a slash. That there are none is fine."""
