@@ -241,7 +241,7 @@ def _assemble(
     dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
     controllers = Controllers(dispatcher) if config.controllers else None
     web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
-    collection = Collection(engine, files, objects, named_in_state, identity_of)
+    collection = Collection(engine, files, logs, objects, named_in_state, identity_of)
     return Parts(engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection)
 
 

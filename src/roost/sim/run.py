@@ -22,12 +22,12 @@ from roost.sim.world.files import SimulatedBlobs
 from roost.sim.world.host import SimulatedHost, Site
 from roost.sim.world.logs import LogReaders
 from roost.sim.world.net import Net
-from roost.sim.world.scenario import PROJECTS, facts_of, plan_work
+from roost.sim.world.scenario import facts_of, plan_work
 from roost.sim.world.scenario_files import plan_files
 from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.world.server import Disk
 from roost.sim.world.store import SimulatedStore
-from roost.sim.world.world import World, Wrong
+from roost.sim.world.world import PROJECTS, World, Wrong
 
 CHAOS_MS = (6_000, 24_000)
 CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
@@ -210,7 +210,7 @@ class Life:
         for host in self.hosts:
             if host.name in self.faults.gone and not host.up:
                 host.files.lost()
-        return busy or self.readers.short()
+        return busy or self.readers.short() or self.checkers.logs.left(self.server.leader.objects)
 
     def _unfinished(self, workload: Workload, may_wait: tuple[str, ...]) -> list[str]:
         state, policy, left = self.server.state, workload.policy, []

@@ -8,7 +8,9 @@ import pytest
 
 from roost.blobs.factory import memory_blobs
 from roost.blobs.garbage import HOLD_MS
+from roost.blobs.log_memory import MemoryLogs
 from roost.blobs.object_memory import MemoryObjects
+from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.files.manifest import FileEntry, Manifest, encode
 from roost.model.errors import NoService
@@ -19,6 +21,9 @@ from roost.ports.blobs import BlobsUnavailable, digest_of
 from roost.server.files import collection, store
 from roost.server.files.collection import KIND, OWNER, Collection, going_in
 from roost.server.files.store import Files
+from roost.server.logs import hub
+from roost.server.logs.ends import is_forgotten
+from roost.server.logs.hub import ROOT, LogHub
 from roost.server.operations.work.named_files import KIND as NAMES
 from roost.server.operations.work.named_files import NamedFiles, named_in_state
 from tests.server.inprocess_server import InprocessServer, inprocess_server
@@ -32,12 +37,16 @@ class Place:
     """A server, its blobs, and a clock that can be set."""
 
     def __init__(self, server: InprocessServer) -> None:
+        self.server = server
         self.engine = server.engine
         self.epoch = server.engine.machine.epoch
         self.late_ms = 0
         self.objects = MemoryObjects()
         self.files = Files(memory_blobs(), self.now_ms, lambda: self.epoch, going=self.going)
-        self.collection = Collection(self.engine, self.files, self.objects, named_in_state, lambda state: b"state")
+        self.logs = LogHub(MemoryLogs(), self.objects)
+        self.collection = Collection(
+            self.engine, self.files, self.logs, self.objects, named_in_state, lambda state: b"state"
+        )
         self.blobs = self.files.project("web").blobs
 
     def now_ms(self) -> int:
@@ -62,8 +71,10 @@ class Place:
 @asynccontextmanager
 async def place(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
     monkeypatch.setattr(collection, "PAUSE_S", 0.0)
-    async with inprocess_server() as server:
-        yield Place(server)
+    async with inprocess_server(adopts=False) as server:
+        here = Place(server)
+        yield here
+        here.logs.close()
 
 
 async def test_what_nothing_names_goes_after_its_grace_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +185,44 @@ async def test_blobs_of_another_state_are_left_alone(monkeypatch: pytest.MonkeyP
         here.objects.delete(OWNER)
         await here.collection.round()
         assert await here.there() == set() and here.objects.get(OWNER) == b"state"
+
+
+def segment_of(workload: str, serial: int) -> str:
+    return f"{ROOT}/web/{workload}/{serial}/0.1/0-5-1"
+
+
+async def test_segments_go_that_a_leader_left_when_it_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "LISTED_AT_ONCE", 2)
+    async with place(monkeypatch) as here:
+        await here.server.submit("there", project="web")
+        first, last = here.engine.state.meta.first_serial, here.engine.state.serial
+        serial = here.engine.state.workloads["web/there"].serial
+        left = [segment_of("gone", first), segment_of("gone", last), segment_of("there", first)]
+        kept = [
+            segment_of("there", serial),
+            segment_of("older", first - 1),  # of another state
+            segment_of("newer", last + 1),  # of a leader after this one
+            f"{ROOT}/what/is/this",
+        ]
+        for key in (*left, *kept):
+            here.objects.put(key, b"bytes")
+        monkeypatch.setattr(here.collection, "_is_sure", lambda: False)
+        await here.collection.round()
+        assert here.objects.list(ROOT) == sorted((*left, *kept)), "another server may lead"
+        monkeypatch.undo()
+        here.objects.put(OWNER, b"another state")
+        await here.collection.round()
+        assert here.objects.list(ROOT) == sorted((*left, *kept)), "another state may name them"
+        here.objects.delete(OWNER)
+        await here.collection.round()
+        assert here.objects.list(ROOT) == sorted(kept)
+
+
+def test_a_server_without_memory_takes_no_log_for_forgotten() -> None:
+    for adopts in (False, True):
+        state = State(Settings(adopts=adopts))
+        state.meta.first_serial, state.serial = 5, 9
+        assert is_forgotten(state, "web/job/7") != adopts
 
 
 def test_files_of_workloads_and_names_are_named() -> None:

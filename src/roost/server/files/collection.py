@@ -1,5 +1,8 @@
 """Garbage collection on the leader: blobs that no record and no upload needs are deleted, project by project.
 
+Logs go with their workload, when its removal is committed. Here go those that a leader left: it crashed just then, or
+the store of objects was away.
+
 What is named is read anew before each decision, and nothing is awaited between the two. What is about to be deleted is
 committed first: a later leader makes those who want one of these blobs wait until it is really gone.
 
@@ -22,6 +25,8 @@ from roost.ports.objects import Objects, ObjectsUnavailable
 from roost.server.engine.engine import Engine
 from roost.server.files.contents import contents_of
 from roost.server.files.store import Files, ProjectFiles, available
+from roost.server.logs.ends import is_forgotten
+from roost.server.logs.hub import LogHub
 from roost.server.observability import logging
 
 KIND = "deleted-blobs"
@@ -47,10 +52,12 @@ class Collection:
     """`named`: the manifests that records of a state name in a project. `identity`: of the state."""
 
     def __init__(
-        self, engine: Engine, files: Files, objects: Objects, named: Named, identity: Callable[[State], bytes]
-    ) -> None:
+        self, engine: Engine, files: Files, logs: LogHub, objects: Objects, named: Named,
+        identity: Callable[[State], bytes],
+    ) -> None:  # fmt: skip
         self._engine = engine
         self._files = files
+        self._logs = logs
         self._objects = objects
         self._named = named
         self._identity = identity
@@ -66,10 +73,11 @@ class Collection:
         """One round over all projects. What cannot be reached is left to the next one."""
         try:
             if await self._owns():
+                await self._collect_logs()
                 for project in available(await self._files.root.projects()):
                     await self._collect(self._files.project(project))
         except NoService as error:
-            log.warning("garbage collection of files stopped until its next round", reason=error.message)
+            log.warning("garbage collection stopped until its next round", reason=error.message)
 
     async def _owns(self) -> bool:
         identity = self._identity(await self._engine.read())
@@ -82,9 +90,17 @@ class Collection:
         if owner != identity:
             hint = "give each state blobs of its own; if it was replaced, delete the object `owner` there"
             log.error(
-                "the blobs belong to another state: no file is deleted", blobs=self._files.root.describe(), hint=hint
+                "the blobs belong to another state: none is deleted", blobs=self._files.root.describe(), hint=hint
             )
         return owner == identity
+
+    async def _collect_logs(self) -> None:
+        async for prefixes in self._logs.stored_workloads():
+            state = await self._engine.read()
+            for prefix in [prefix for prefix in prefixes if is_forgotten(state, prefix)]:
+                if self._is_sure():
+                    await asyncio.wrap_future(self._logs.drop(prefix))
+                    log.info("logs dropped that were left by a removed workload", workload=prefix)
 
     async def _collect(self, files: ProjectFiles) -> None:
         available(await files.blobs.expire(files.now_ms() - UPLOAD_MS_MAX))

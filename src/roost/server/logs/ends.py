@@ -33,6 +33,20 @@ def end_to_seal(state: State, name: str) -> LogEnd | None:
     return end_of(state, name) or (LogEnd(True) if state.settings.adopts else None)
 
 
+def is_forgotten(state: State, prefix: str) -> bool:
+    """Whether the logs of a workload (PROJECT/NAME/SERIAL) can go: this state had it, and has removed it.
+
+    Serials rise, and begin with the time when a state was made. Those below belong to another state, and those above
+    too, or to a later leader. A server without memory does not know what it had.
+    """
+    key, _, serial = prefix.rpartition("/")
+    if state.settings.adopts or not (serial.isascii() and serial.isdigit()):
+        return False
+    workload = state.workloads.get(key)
+    is_own = state.meta.first_serial <= int(serial) <= state.serial
+    return is_own and (workload is None or workload.serial != int(serial))
+
+
 def log_end(instance: Instance, attempt: int, stream: LogStream = LogStream.STDOUT) -> LogEnd:
     """The end of a log of one of its attempts."""
     if attempt == instance.attempt:

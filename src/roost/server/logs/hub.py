@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -30,7 +30,7 @@ from roost.server.logs.machine import (
     LogStatus,
 )
 from roost.server.logs.parts import LogEntry, SealPart
-from roost.server.logs.segments import SEGMENT_BYTES, Segment, Stamp, read_key
+from roost.server.logs.segments import SEGMENT_BYTES, Segment, Stamp, read_key, workload_of
 from roost.server.observability import logging
 
 READ_BYTES_MAX = 256 << 10  # per turn of a follower: large enough to be cheap, small enough to be fair
@@ -38,6 +38,7 @@ LOOK_S = 1.0  # how often a follower asks whether the attempt is over: one that 
 SWEEP_S = 1.0  # how often complete logs are looked for, to seal their ends
 SWEPT_AT_ONCE = 200  # logs, 5 us each, before others have their turn
 READERS = 4  # threads for readers, beside those that seal
+LISTED_AT_ONCE = 1_000  # keys of segments, as many as S3 has in one answer
 OPENED_MAX = 16  # segments in memory, 16 MiB: a follower reads one in four turns
 ROOT = "logs.d"  # of their keys; no project has a dot in its name, and so none has its blobs there
 
@@ -169,10 +170,20 @@ class LogHub:
         finally:
             entry.readers -= 1
 
-    def drop(self, prefix: str) -> None:
+    def drop(self, prefix: str) -> "Future[None]":
         """Forget the logs of a workload (PROJECT/NAME/SERIAL), in the background."""
         self.machine.dropped(prefix)
-        self._pool.submit(self._drop, prefix)
+        return self._pool.submit(self._drop, prefix)
+
+    async def stored_workloads(self) -> AsyncIterator[list[str]]:
+        """The workloads (PROJECT/NAME/SERIAL) that have segments, in pieces. Raises NoService."""
+        after: str | None = ""
+        while after is not None:
+            keys = await self.in_thread(self._objects.list, ROOT, after, LISTED_AT_ONCE)
+            if isinstance(keys, ObjectsUnavailable):
+                raise NoService(f"the segments of logs cannot be listed: {keys.reason}", code="log_unavailable")
+            yield list(dict.fromkeys(workload_of(key.removeprefix(f"{ROOT}/")) for key in keys))
+            after = keys[-1] if len(keys) == LISTED_AT_ONCE else None
 
     async def run(self, end_of: EndOf) -> None:
         """Seal the ends of logs that are complete. `end_of`: what the state says; None: it has forgotten them."""

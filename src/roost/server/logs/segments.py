@@ -36,6 +36,11 @@ def read_key(key: str) -> Segment | None:
     return Segment(*(int(number, 16) for number in found.groups()[1:])) if found is not None else None
 
 
+def workload_of(key: str) -> str:
+    """PROJECT/NAME/SERIAL, which the key of a log or a segment begins with."""
+    return "/".join(key.split("/")[:3])
+
+
 def chain(segments: Iterable[Segment]) -> list[Segment]:
     """Those that cover a log from its beginning on, up to the first gap."""
     found: list[Segment] = []

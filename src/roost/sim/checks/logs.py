@@ -25,7 +25,7 @@ class LogCheckers:
         self.written: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
         self._lost: dict[str, bool] = {}
-        self._removed: dict[str, bool] = {}  # with their workloads, after the commit
+        self._removed: dict[str, bool] = {}  # with their workloads
         self._doubled: dict[str, bool] = {}  # of two attempts: not checked
         self.forgetful = False  # the server has no store
         self.roots: list[MemoryObjects] = []  # segments, server by server
@@ -70,8 +70,13 @@ class LogCheckers:
         return max(ends)
 
     def removed(self, prefix: str) -> None:
-        """A server removes the logs of a workload (PROJECT/NAME/SERIAL): the state must no longer have it."""
+        """The removal of a workload (PROJECT/NAME/SERIAL) is committed: from now on its logs may go."""
         self._removed.update((name, True) for name in self.written if name.startswith(f"{prefix}/"))
+
+    def left(self, root: MemoryObjects) -> list[str]:
+        """Segments that no workload has any longer. A server without a store does not know what it had."""
+        gone = [name for name in self._removed if name not in self._lost and not self.forgetful]
+        return [f"{name} is left, and its workload is removed" for name in gone if root.list(name)]
 
     def loss_accepted(self) -> None:
         """Commits are lost. A workload whose removal is among them is in the state again, and its logs are gone."""

@@ -94,6 +94,8 @@ class Checkers:
             raise Wrong(f"{server} has committed with epoch {epoch}; leaders were {self._writers}")
         self.records.committed(changes)
         for key, before, now in self.records.changed("workload"):
+            if before is not None and (now is None or now.serial != before.serial):
+                self.logs.removed(f"{key}/{before.serial}")
             if now is None:
                 self._workload_swept(key)
             elif before is not None and now.serial < before.serial and now.adopted <= before.adopted:

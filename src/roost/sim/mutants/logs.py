@@ -6,7 +6,7 @@ from typing import Any
 from roost.agent.logs.machine import Effect, Log, SpoolMachine, UnlinkFile
 from roost.model.protocol import LogChunk
 from roost.server.agents.ingest_machine import Admission, IngestMachine
-from roost.server.logs import machine
+from roost.server.logs import ends, machine
 from roost.server.logs.machine import LogMachine
 from roost.server.logs.parts import SealPart
 from roost.sim.mutants.core import Rule, mutant, without
@@ -71,6 +71,11 @@ def refusals_before_a_hello_are_final(admit: Rule, self: IngestMachine, node: st
     return Admission.NOT_ITS_OWN if admission is Admission.TOO_EARLY else admission
 
 
+without(
+    "logs_are_left_by_removed_workloads",
+    "Segments stay that a leader did not drop before it crashed.",
+    (ends, "is_forgotten", lambda state, prefix: False),
+)
 without(
     "short_logs_are_finished",
     "A log is called finished when its attempt is over, however much of it is here.",

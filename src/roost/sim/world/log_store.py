@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from roost.blobs.log_memory import MemoryLogs
 from roost.model.errors import NoService
+from roost.server.logs import ends
 from roost.server.logs.codec import decode, encode
-from roost.server.logs.ends import end_to_seal
 from roost.server.logs.machine import LogMachine
 from roost.server.logs.parts import SealPart
-from roost.server.logs.segments import Segment, read_key
-from roost.sim.world.world import SideChance
+from roost.server.logs.segments import Segment, read_key, workload_of
+from roost.sim.world.world import PROJECTS, SideChance
 
 if TYPE_CHECKING:
     from roost.sim.world.server import SimulatedServer
@@ -67,9 +67,18 @@ class SimulatedLogs(LogMachine):
             return
         for name in list(self.open):
             self.list_segments(name)
-            self.settle(name, end_to_seal(self._server.state, name), self._server.clock.now_ms())
+            self.settle(name, ends.end_to_seal(self._server.state, name), self._server.clock.now_ms())
         self._seal_more()
+        if self._server.ready and not self._server.machine.is_deciding:
+            self._collect()
         self._world.after(SWEEP_MS, self._server.awake, self._sweep)
+
+    def _collect(self) -> None:
+        """As server/files/collection.py does; also a leader that was replaced and does not know it."""
+        stored = [key for project in PROJECTS for key in self._server.objects.list(project)]
+        for prefix in dict.fromkeys(map(workload_of, stored)):
+            if ends.is_forgotten(self._server.state, prefix):
+                self.drop(prefix)
 
     def _seal_more(self) -> None:
         for seal in self.seals(self._server.clock.now_ms()):

@@ -10,11 +10,10 @@ from roost.model.records.project import Project
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.clients import Clients
 from roost.sim.world.host import SimulatedHost
-from roost.sim.world.world import World
+from roost.sim.world.world import PROJECTS, World
 
 ANCHOR_CPU = 4  # the host that always comes back: whatever is placeable at all is placeable there
 GIB = 1 << 30
-PROJECTS = ("default", "red", "blue")
 
 
 def facts_of(world: World, number: int, pool: str) -> Facts:

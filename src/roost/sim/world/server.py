@@ -327,7 +327,6 @@ class SimulatedServer(SimulatedProcess):
                 self._checkers.acted(self.state, done)
                 self._gateway.act(done)
                 for prefix in done.swept:
-                    self._checkers.logs.removed(prefix)
                     self.logs.drop(prefix)
             case engine.AnswerRequest(request, value):
                 self._checkers.requests.answered(self.name, self.life, request, value)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 LINES_KEPT = 400  # of the story, to find out why a seed failed
 PPM = 1_000_000
+PROJECTS = ("default", "red", "blue")  # of all work
 
 T = TypeVar("T")
 
