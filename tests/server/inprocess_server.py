@@ -126,7 +126,6 @@ class InprocessServer:
         self.streams = Streams()
         self.perform.streams = self.streams
         self.engine = Engine(store, settings, self.perform, Clock())
-        metrics = Metrics(self.engine, self.perform)
         self.auth = Auth(self.engine, TOKEN)
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(KEY)
@@ -135,6 +134,7 @@ class InprocessServer:
         )  # reported of all, silent until it is run
         self.hooks.seal = Seal(KEY)
         self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
+        metrics = Metrics(self.engine, self.perform, self.files)
         self.context = Context(
             self.engine,
             self.watch,

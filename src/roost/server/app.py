@@ -228,7 +228,7 @@ def _assemble(
     auth = Auth(engine, config.admin_token, issuer)
     joining = Joining(engine)
     peers = team.begin(engine, logs) if team is not None else None
-    metrics = Metrics(engine, perform)
+    metrics = Metrics(engine, perform, files)
     destinations = Destinations(config.webhook_allow)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(

@@ -145,9 +145,14 @@ class Files:
             found = self._projects[name] = ProjectFiles(self.root, name, garbage, self._now_ms)
             for digest in going:
                 asyncio.get_running_loop().call_later(LATE_DELETE_S_MAX, found.deleted, digest)
-        if sum(files.garbage.held_count for files in self._projects.values()) > HOLDS_MAX:
+        if self.held_count > HOLDS_MAX:
             raise too_many_held()
         return found
+
+    @property
+    def held_count(self) -> int:
+        """Contents that uploads in progress hold, of all projects."""
+        return sum(files.garbage.held_count for files in self._projects.values())
 
     def _begin(self) -> None:
         if self._epoch() != self._seen_epoch:

@@ -11,6 +11,7 @@ from roost.model.records.project import INSTANCES
 from roost.model.states import PoolStatus
 from roost.server.engine.engine import Engine
 from roost.server.engine.executor import Executor
+from roost.server.files.store import Files
 from roost.server.logs.hub import LogHub
 from roost.server.observability.census import ObjectCounts
 from roost.server.views.work import unit_name
@@ -38,9 +39,10 @@ gauge, counter = partial(Table, "gauge"), partial(Table, "counter")
 class Metrics:
     """What /metrics shows. Everything is gathered when it is asked for."""
 
-    def __init__(self, engine: Engine, perform: Executor) -> None:
+    def __init__(self, engine: Engine, perform: Executor, files: Files) -> None:
         self._engine = engine
         self.perform = perform
+        self._files = files
         self._counts: ObjectCounts | None = None
 
     async def page(self) -> bytes:
@@ -93,6 +95,9 @@ class Metrics:
         yield counter("roost_reports_ignored", "Stale reports of agents.", perform.ignored)
         yield counter("roost_effects_failed", "Failed effects.", perform.failed)
         yield from _log_tables(perform.logs)
+        loses_files = engine.leadership is not None and not self._files.root.is_shared
+        yield gauge("roost_blobs_unshared", "1 if servers share a store, but not its files.", loses_files)
+        yield gauge("roost_files_held", "Contents that uploads in progress hold.", self._files.held_count)
         if perform.history is not None:
             past = perform.history.standing()
             yield gauge("roost_history_revision", "The newest commit in the history.", past.revision)
@@ -106,6 +111,7 @@ class Metrics:
         placements = _by_label(perform.placements)
         yield counter("roost_placements", "Placements by strategy.", placements, labels=("strategy",))
         yield from _project_tables(state, counts)
+        yield from _file_tables(state)
         unwell = (pool for pool in state.pools.values() if pool.status != PoolStatus.READY)
         pools = nsmallest(PROJECTS_MAX, unwell, key=lambda pool: pool.name)
         statuses = [((pool.name, pool.status), 1) for pool in pools]
@@ -137,6 +143,14 @@ def _project_tables(state: State, counts: ObjectCounts) -> Iterator[Table]:
     yield gauge("roost_project_held", "Allocation of a project, in base units.", held, labels=("project", "resource"))
     waiting = [((name,), pending.get(name, 0)) for name in names]
     yield gauge("roost_project_waiting", "Pending instances of a project.", waiting, labels=("project",))
+
+
+def _file_tables(state: State) -> Iterator[Table]:
+    """Of the projects with most bytes."""
+    kept = sorted(nsmallest(PROJECTS_MAX, state.file_usage.items(), key=lambda item: (-item[1].size, item[0])))
+    sizes, numbers = ([((name,), used.size) for name, used in kept], [((name,), used.files) for name, used in kept])
+    yield gauge("roost_project_file_bytes", "Bytes of inputs and outputs of a project.", sizes, labels=("project",))
+    yield gauge("roost_project_files", "Files in inputs and outputs of a project.", numbers, labels=("project",))
 
 
 def _agent_tables(state: State) -> Iterator[Table]:

@@ -22,6 +22,7 @@ from roost.ports.store import Change, require
 from roost.stores.factory import open_store
 from tests.cli.conftest import Type
 from tests.cli.serving import Served, serving
+from tests.components.seaweedfs import setting_of
 
 NODE = {
     "name": "a", "status": "ready", "connected": True, "draining": False, "lease_until_ms": 1, "joined_ms": 1,
@@ -113,6 +114,16 @@ def test_people_read_lines_with_what_to_do_next(typed: Type) -> None:
     assert "ok    server    http://127.0.0.1:" in text
     assert "\n                -> `roost join-tokens create`" in text
     assert text.endswith(" ok, 1 to check, 0 bad\n")
+
+
+def test_a_blob_store_that_refuses_its_keys_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = setting_of(monkeypatch)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "revoked-4711")
+    with serving(tmp_path, "server", "--store", "memory", "--blobs", setting) as served:
+        output = served.roost("doctor", "--json").stdout
+        (line,) = [line for line in json.loads(output)["lines"] if line["about"] == "blobs"]
+    assert line["level"] == "bad" and "S3 refuses the credentials" in line["message"]
+    assert b"4711" not in output
 
 
 def test_a_certificate_tells_how_long_it_is_good(tmp_path: Path) -> None:
@@ -233,6 +244,12 @@ def test_a_lead_that_is_too_short_for_its_store_is_reported() -> None:
         ("warn", "a commit takes 450.0 ms on average"),
         ("warn", "lasts 1,500 ms, renewed every 400 ms; with commits of 450 ms that is too short"),
     ]
+
+
+def test_servers_that_share_no_files_are_reported() -> None:
+    message = "the servers share a store, but not the files of workloads"
+    assert reported(metrics=b"roost_blobs_unshared 1.0\n") == [("warn", message)]
+    assert reported(metrics=b"roost_blobs_unshared 0.0\n") == []
 
 
 def test_a_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

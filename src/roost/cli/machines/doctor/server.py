@@ -18,6 +18,7 @@ from roost.client import Client
 from roost.client.config import Config
 from roost.client.errors import ApiError, ClientError, Unreachable
 from roost.client.transport import CONNECT_TIMEOUT_S, Transport, tls_context
+from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState
@@ -41,6 +42,8 @@ LAG_WARN = 1_000
 
 #: A server that is busy, or another that takes over, takes seconds.
 LOGS_STUCK_MS = 60_000
+
+NO_BLOB = "sha256:" + 64 * "0"
 
 CERTIFICATE_SHARE = 10  # certificates are renewed long before their last tenth
 
@@ -86,6 +89,7 @@ def _standing(config: Config, transport: Transport) -> Iterator[DoctorCheck]:
         if commits >= COMMITS_MIN:
             commit_ms = counters.get("roost_commit_seconds_sum", 0) / commits * 1_000
         yield from _work(counters, commit_ms)
+        yield from _blobs(transport, counters)
         yield from _servers(config, client, middle_ms, commit_ms)
         nodes = client.nodes.list()
         yield from _nodes(nodes, status)
@@ -273,6 +277,18 @@ def _counters(transport: Transport) -> dict[str, float]:
         return {}
     pairs = (line.rsplit(" ", 1) for line in page.splitlines() if line and line[0] != "#" and "{" not in line)
     return {name: float(value) for name, value in pairs}
+
+
+def _blobs(transport: Transport, counters: dict[str, float]) -> Iterator[DoctorCheck]:
+    """Ask for a blob that is not there: a store that works says so."""
+    try:
+        transport.call("GET", f"/v1/projects/{DEFAULT_PROJECT}/blobs/{NO_BLOB}")
+    except ApiError as error:
+        if error.code == "blobs_unavailable":
+            yield bad("blobs", str(error), "no file is sent or read until then; check --blobs")
+    if counters.get("roost_blobs_unshared"):
+        message = "the servers share a store, but not the files of workloads"
+        yield warn("blobs", message, "give all servers the same --blobs: a shared directory, or S3")
 
 
 def _work(counters: dict[str, float], commit_ms: float) -> Iterator[DoctorCheck]:

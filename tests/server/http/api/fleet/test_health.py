@@ -4,6 +4,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from roost import __version__
+from roost.files.manifest import FileEntry, Manifest, encode
+from roost.ports.blobs import digest_of
 from roost.server.observability import metrics
 from tests.server.inprocess_server import InprocessServer, Stop, inprocess_server
 
@@ -60,6 +62,19 @@ async def test_metrics_tell_of_projects_and_of_the_queue() -> None:
         assert (found["roost_preemptions_total"], found["roost_preemption_cycles_total"]) == (1, 0)
         assert found["roost_project_held/blue/instances"] == 1 and found["roost_project_waiting/blue"] == 0
         assert found["roost_reservations"] == 1
+
+
+async def test_metrics_count_files_by_project() -> None:
+    async with inprocess_server() as made:
+        data = encode(Manifest((FileEntry("one", 0o644, 3, digest_of(b"one")),)))
+        await made.files.root.project("red").put([(digest_of(content), content) for content in (data, b"one")])
+        found = await numbers(made)
+        assert (found["roost_files_held"], found["roost_blobs_unshared"]) == (0, 0)
+        await made.submit("job", project="red", inputs=[{"from": digest_of(data)}])
+        await made.post("/v1/projects/red/files/missing", {"digests": [digest_of(b"one"), digest_of(b"x")]})
+        found = await numbers(made)
+        assert (found["roost_project_files/red"], found["roost_project_file_bytes/red"]) == (1, 3)
+        assert found["roost_files_held"] == 2
 
 
 async def test_a_page_of_metrics_tells_of_so_many_projects_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
