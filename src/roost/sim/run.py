@@ -15,6 +15,9 @@ from roost.model.states import ABSENT, FINISHED, InstanceState, NodeStatus, Pool
 from roost.sim.checks.convergence import is_held_up, left_in_pools, not_converged, nurse, waits_rightly
 from roost.sim.checks.oracle import CRASH_FOR_EVER, Oracle
 from roost.sim.checks.safety import Checkers
+from roost.sim.scenarios.files import plan_files
+from roost.sim.scenarios.services import MINUTE_MS, SPARE, draw_themes, plan_living
+from roost.sim.scenarios.work import facts_of, plan_work
 from roost.sim.world.clients import Clients
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.faults import DRIFT_PPM_MAX, SHARED_TROUBLE, Faults
@@ -22,9 +25,6 @@ from roost.sim.world.files import SimulatedBlobs
 from roost.sim.world.host import SimulatedHost, Site
 from roost.sim.world.logs import LogReaders
 from roost.sim.world.net import Net
-from roost.sim.world.scenario import facts_of, plan_work
-from roost.sim.world.scenario_files import plan_files
-from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.world.server import Disk
 from roost.sim.world.store import SimulatedStore
 from roost.sim.world.world import PROJECTS, World, Wrong
