@@ -12,10 +12,12 @@ from roost.model.records.node import Node
 from roost.model.records.workload import Workload
 from roost.model.spec.document import decode_document
 from roost.model.states import ABSENT, FINISHED, InstanceState, NodeStatus, PoolStatus, WhenLost, WorkloadKind
-from roost.sim.checks.convergence import is_held_up, left_in_pools, not_converged, nurse, waits_rightly
+from roost.sim.checks.convergence import approve_all, is_held_up, left_in_pools, not_converged, nurse, waits_rightly
 from roost.sim.checks.oracle import CRASH_FOR_EVER, Oracle
+from roost.sim.checks.pipelines import left_services
 from roost.sim.checks.safety import Checkers
 from roost.sim.scenarios.files import plan_files
+from roost.sim.scenarios.pipelines import plan_pipelines
 from roost.sim.scenarios.services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.scenarios.work import facts_of, plan_work
 from roost.sim.world.clients import Clients
@@ -104,6 +106,7 @@ class Life:
         self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
         if self.disk.blobs.are_used:
             plan_files(self.world, self.disk.blobs.chance, self.clients, self.truth, until_ms)
+        plan_pipelines(self.world, self.clients, self.truth, until_ms)
         self.faults.plan(until_ms)
         self.readers.begin(until_ms)
         self.world.run(until_ms)
@@ -167,8 +170,10 @@ class Life:
             if self.world.now >= until_ms:
                 raise Wrong(f"not done after {CALM_MS} ms without faults: {left[0]} ({len(left)} in all)")
             self.faults.power_on()
-            if nursing and not self._requests_answered():
-                nurse(self.server.state, self.clients, MAY_WAIT)
+            if not self._requests_answered():
+                approve_all(self.server.state, self.clients)
+                if nursing:
+                    nurse(self.server.state, self.clients, MAY_WAIT)
             self.world.run(self.world.now + LOOK_MS)
 
     def _requests_answered(self) -> list[str]:
@@ -190,6 +195,7 @@ class Life:
             if not workload.finished_ms:
                 left += self._unfinished(workload, may_wait)
                 left += not_converged(state, workload, may_wait, self._is_gone)
+        left += left_services(state)
         left += left_in_pools(state, self.truth, self.names)
         left += self.checkers.living.late_schedules(self.server.leader.clock.now_ms())
         for name, contact in state.liveness.items():

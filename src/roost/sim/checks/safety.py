@@ -19,6 +19,7 @@ from roost.ports.store import Change, Snapshot
 from roost.sim.checks.files import FileCheckers
 from roost.sim.checks.logs import LogCheckers
 from roost.sim.checks.oracle import Oracle
+from roost.sim.checks.pipelines import PipelineCheckers
 from roost.sim.checks.queue import check_placements
 from roost.sim.checks.records import Records
 from roost.sim.checks.requests import RequestCheckers
@@ -33,7 +34,7 @@ ATTEMPTS_PER_S_MAX = 20
 
 RUNS = ("placed", "starting", "running")
 WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance",
-                 "awaiting_agents",                  "after", "schedule")  # fmt: skip
+                 "awaiting_agents", "after", "needs_approval", "schedule")  # fmt: skip
 
 
 class Known(msgspec.Struct):
@@ -66,6 +67,7 @@ class Checkers:
         self.requests = RequestCheckers()
         self.logs = LogCheckers()
         self.files = FileCheckers(truth, self.records)
+        self.pipelines = PipelineCheckers(truth, self.records)
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
         self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
@@ -105,6 +107,7 @@ class Checkers:
         check_placements(self.records)
         self.living.committed()
         self.files.committed()
+        self.pipelines.committed()
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 

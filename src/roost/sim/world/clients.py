@@ -5,7 +5,8 @@ from typing import Any
 
 from roost.client import errors as client_errors
 from roost.model.errors import Conflict, NoService, RoostError
-from roost.model.events import Cancel, Drain, Event, Reserve, Retry, Rollback, Submit
+from roost.model.events import Approve, Cancel, Drain, Event, Reserve, Retry, Rollback, Submit
+from roost.model.records.access import RANKS
 from roost.model.records.files import FileSet
 from roost.model.records.project import Reservation
 from roost.model.spec.submission import spec_of_document
@@ -85,9 +86,15 @@ class Clients:
 
         self._ask(lambda request: Cancel(request, key, index), answered)
 
-    def retry(self, key: str, index: int | None, *, failed: bool = False) -> None:
-        self._checkers.asks_retry(key)
+    def retry(self, key: str, index: int | None, *, failed: bool = False, also: Sequence[str] = ()) -> None:
+        """`also`: workloads that start again with it."""
+        for again in (key, *also):
+            self._checkers.asks_retry(again)
         self.request(Retry, key, index, failed, once=True)
+
+    def approve(self, key: str) -> None:
+        self._checkers.pipelines.asks_approval(key)
+        self.request(Approve, key, RANKS["operator"])
 
     def drain(self, node: str, deadline_ms: int) -> None:
         self._checkers.living.asks_drain(node, deadline_ms)
