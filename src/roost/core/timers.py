@@ -144,6 +144,7 @@ def _adopted(state: State, out: Step, key: str, now: int) -> None:
     workload = state.workloads.get(key)
     if workload is not None:
         complete(state, workload)
+        state.note_owner(workload)  # no agent has reported its owner meanwhile
         if workload.policy.kind == WorkloadKind.SERVICE:
             state.mark_dirty(key)  # an update may have waited for surge replicas
 

@@ -1,7 +1,7 @@
 """A server without memory after a restart: old names and rooms are given away once the old leases have ended."""
 
 from roost.core.explain.why import why
-from tests.core.scene import Scene, job
+from tests.core.scene import Scene, job, service
 
 
 def restarted(*nodes: str) -> Scene:
@@ -64,3 +64,44 @@ def test_the_first_server_places_at_once() -> None:
     scene = Scene("a", adopts=True)
     scene.submit(job("build"))
     assert scene.states("build.0") == ["placed"]
+
+
+def test_a_companion_whose_owner_no_agent_reports_ends_when_the_old_leases_have_ended() -> None:
+    scene = Scene("a", "b", adopts=True, awaits_agents=True)
+    scene.wait("10s")
+    scene.submit(job("test", approve={"role": "operator"}), service("db", until="test"))
+    scene.running("db.0")
+    answer = scene.as_ordered("db.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", answer)
+    assert scene.states("db.0") == ["running"], "another agent may run its owner"
+    scene.wait("6s")
+    assert scene.states("db.0") == ["stopping"]
+
+
+def test_a_companion_is_adopted_with_its_owner() -> None:
+    scene = Scene("a", adopts=True, awaits_agents=True)
+    scene.wait("10s")
+    scene.submit(job("test"), service("db", until="test"))
+    scene.running("db.0")
+    scene.running("test.0")
+    answers = [scene.as_ordered("db.0"), scene.as_ordered("test.0")]
+    scene.restart(forgetful=True)
+    scene.hello("a", *answers)
+    scene.wait("6s")
+    assert scene.states("db.0") == ["running"]
+    scene.ended("test.0")
+    assert scene.states("db.0") == ["stopping"]
+
+
+def test_an_adopted_run_is_superseded() -> None:
+    group = {"concurrency": {"group": "web", "cancel": True}}
+    scene = Scene("a", adopts=True, awaits_agents=True)
+    scene.wait("10s")
+    scene.submit(job("old", **group))
+    scene.running("old.0")
+    answer = scene.as_ordered("old.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", answer)
+    scene.submit(job("new", **group))
+    assert scene.states("old.0") == ["stopping"]

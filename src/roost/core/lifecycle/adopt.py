@@ -119,6 +119,8 @@ def _recreated(state: State, run: Run, now: int) -> Workload | None:
     state.workloads[workload.key] = workload
     count_workload_files(state, workload, 1)
     join_gang(state, workload)
+    state.note_group(workload)
+    state.note_owner(workload)
     _await_reports(state, workload, now)
     return workload
 

@@ -43,6 +43,8 @@ def stop_companions(state: State, out: Step, now: int) -> None:
             continue  # it was retried meanwhile, or is not finished after a restart
         for companion in state.companions.get(key, ()):
             workload = state.workloads[companion]
+            if owner is None and workload.adopted and now < state.adoption_deadline_ms():
+                continue  # an agent may still report its owner; the timer of its adoption looks again
             if not workload.finished_ms and not workload.unstarted_end_state:
                 cancel_all(state, out, workload, OwnerEnded(WorkloadRef.of(key)), now)
     state.ended_owners.clear()
