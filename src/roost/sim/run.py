@@ -211,7 +211,9 @@ class Life:
         """Logs that live machines have not shipped, or that no server has as its attempt has reported it."""
         agents = [host.agent for host in self.hosts if host.up and host.agent is not None]
         busy = [f"{agent.host.name} has logs to ship" for agent in agents if not agent.spool.machine.is_idle]
-        logs = [log for agent in agents for log in agent.spool.machine.logs.values()]
+        # An agent whose name is taken by a machine that is gone keeps its logs until an operator frees the name.
+        welcome = [agent for agent in agents if agent.machine.actor.session]
+        logs = [log for agent in welcome for log in agent.spool.machine.logs.values()]
         busy += [f"{log.name} is not sealed" for log in logs if log.is_shipped and not log.is_durable]
         for host in self.hosts:
             if host.name in self.faults.gone and not host.up:
