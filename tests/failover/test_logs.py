@@ -5,6 +5,8 @@ ROOST_LOG_ROUNDS sets the number of kills and of hand-overs (default 2), ROOST_L
 
 import hashlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from roost_lab.components import etcd, postgres
 
 from roost.client import Client
 from roost.client.errors import LogIncomplete
-from tests.failover.cluster import Cluster
+from tests.failover.cluster import DEADLINE_S, TOKEN, Cluster
 
 ROUNDS = int(os.environ.get("ROOST_LOG_ROUNDS", "2"))
 LARGEST = int(os.environ.get("ROOST_LOG_MB", "5")) << 20
@@ -115,6 +117,38 @@ def is_finished(client: Client, name: str) -> bool:
 def expected(size: int) -> bytes:
     lines = size // LINE_BYTES // CHUNKS * CHUNKS
     return b"".join(b"%015d\n" % number for number in range(1, lines + 1)) + b"the end\n"
+
+
+def test_a_follower_gets_every_byte_once_when_the_leader_is_killed(tmp_path: Path) -> None:
+    """It goes on at another server from where it was, also where that server has to be sent the bytes again."""
+    end, followed, messages = tmp_path / "end", tmp_path / "followed", tmp_path / "messages"
+    size = SIZES["medium"]
+    script = SCRIPT.format(chunks=CHUNKS, lines=size // LINE_BYTES // CHUNKS, end=end)
+    with postgres.running() as store, Cluster(store.dsn) as cluster:
+        cluster.add_agent("n1")
+        with cluster.client() as client:
+            command = ["/bin/sh", "-c", f"exec 2>/dev/null; {script}"]
+            client.workloads.submit({"name": "job", "command": command, "resources": {"cpu": "100m"}})
+        leader = cluster.leader
+        servers = sorted(cluster.servers, key=lambda server: server is not leader)
+        environment = {
+            **os.environ, "ROOST_URL": ",".join(server.url for server in servers), "ROOST_TOKEN": TOKEN,
+        }  # fmt: skip
+        with followed.open("wb") as output, messages.open("wb") as errors:
+            command = [sys.executable, "-m", "roost", "logs", "-f", "job"]
+            follower = subprocess.Popen(command, stdout=output, stderr=errors, env=environment)
+            try:
+                cluster.until(lambda: followed.stat().st_size > 0, "it follows")
+                assert followed.stat().st_size < size, "the leader is killed while bytes come"
+                leader.end()
+                cluster.until(lambda: any(server.leads() for server in servers[1:]), "a new leader")
+                seen = followed.stat().st_size
+                end.touch()
+                assert follower.wait(DEADLINE_S) == 0, messages.read_text()
+            finally:
+                follower.kill()
+        assert seen < followed.stat().st_size, "some came from the new leader"
+        assert hashlib.sha256(followed.read_bytes()).digest() == hashlib.sha256(expected(size)).digest()
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "apart"])
