@@ -7,6 +7,7 @@ import pytest
 
 from roost.files.manifest import FileEntry, FolderEntry, LinkEntry
 from roost.files.select import TransferStopped, WantedFiles, select
+from roost.model.limits import OUTPUT_GAPS_MAX
 from roost.model.records.files import OutputGap, OutputProblem
 from roost.ports.blobs import digest_of
 
@@ -79,6 +80,13 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path) -> None:
 def test_special_files_are_gaps_and_are_not_opened(root: Path) -> None:
     os.mkfifo(root / "dist" / "pipe")
     assert gaps(root, WantedFiles("dist/p*", required=True)) == [("not_a_file", "dist/pipe")]
+
+
+def test_gaps_beyond_the_limit_are_counted(root: Path) -> None:
+    for number in range(OUTPUT_GAPS_MAX + 5):
+        os.mkfifo(root / f"pipe{number}")
+    chosen = select(root, [WantedFiles("pipe*")])
+    assert (len(chosen.gaps), chosen.more_gaps) == (OUTPUT_GAPS_MAX, 5)
 
 
 def test_names_that_cannot_travel_are_gaps(root: Path) -> None:

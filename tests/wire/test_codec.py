@@ -24,7 +24,7 @@ REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503",
 GAPS = (OutputGap(OutputProblem.MISSING, "*.xml", required=True), OutputGap(OutputProblem.NOT_STORED))
 OUTPUTS = [
     Report(token, "ended", outputs=outputs)
-    for token, outputs in enumerate((Outputs(FileSet(DIGEST, 3, 1 << 40), GAPS), Outputs(None, GAPS), Outputs()), 10)
+    for token, outputs in enumerate((Outputs(FileSet(DIGEST, 3, 1 << 40), GAPS), Outputs(None, GAPS, 7), Outputs()), 10)
 ]
 LARGE = Report(3, "ended", result=Result(problem=ResultProblem.TOO_LARGE, size=1 << 40))
 FACTS = Facts(

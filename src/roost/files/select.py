@@ -41,6 +41,7 @@ class WantedFiles(NamedTuple):
 class Selection(NamedTuple):
     manifest: Manifest
     gaps: tuple[OutputGap, ...]
+    more_gaps: int = 0  # beside these
 
 
 class TransferStopped(Exception):
@@ -97,7 +98,8 @@ class _Selecting:
         with Below(self._root) as below:
             entries = [entry for item in chosen if (entry := self._entry(item, below)) is not None]
         manifest = self._checked(_with_needed_folders(entries))
-        return Selection(manifest, self._worst_gaps())
+        gaps = self._worst_gaps()
+        return Selection(manifest, gaps, len(self._gaps) - len(gaps))
 
     def _walk(self, path: str, folder: int, places: list[Places], depth: int) -> None:
         if self._is_stopped():

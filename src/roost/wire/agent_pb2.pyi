@@ -795,10 +795,13 @@ class Outputs(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
+    MORE_GAPS_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """sha256: of the manifest; empty: there are no files"""
     files: _builtins.int
     size: _builtins.int
+    more_gaps: _builtins.int
+    """beside these, for which there is no room"""
     @_builtins.property
     def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputGap]: ...
     def __init__(
@@ -808,10 +811,11 @@ class Outputs(_message.Message):
         files: _builtins.int = ...,
         size: _builtins.int = ...,
         gaps: _abc.Iterable[Global___OutputGap] | None = ...,
+        more_gaps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "files", b"files", "gaps", b"gaps", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "files", b"files", "gaps", b"gaps", "more_gaps", b"more_gaps", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -165,7 +165,7 @@ def _pack_report(report: Report) -> pb.Report:
 def _pack_outputs(outputs: Outputs) -> pb.Outputs:
     found = outputs.files or FileSet("")
     gaps = [pb.OutputGap(problem=gap.problem, path=gap.path, required=gap.required) for gap in outputs.gaps]
-    return pb.Outputs(digest=found.digest, files=found.files, size=found.size, gaps=gaps)
+    return pb.Outputs(digest=found.digest, files=found.files, size=found.size, gaps=gaps, more_gaps=outputs.more_gaps)
 
 
 def _unpack_report(report: pb.Report) -> Report:
@@ -187,4 +187,5 @@ def _unpack_result(result: pb.Result) -> Result:
 
 def _unpack_outputs(outputs: pb.Outputs) -> Outputs:
     gaps = tuple([OutputGap(cast(OutputProblem, gap.problem), gap.path, gap.required) for gap in outputs.gaps])
-    return Outputs(FileSet(outputs.digest, outputs.files, outputs.size) if outputs.digest else None, gaps)
+    files = FileSet(outputs.digest, outputs.files, outputs.size) if outputs.digest else None
+    return Outputs(files, gaps, outputs.more_gaps)

@@ -318,8 +318,8 @@ def test_a_stop_of_a_run_that_still_runs_goes_to_the_driver() -> None:
 def test_a_report_has_as_many_gaps_as_a_hello_has_room_for() -> None:
     machine = collecting()
     gaps = tuple(OutputGap(OutputProblem.UNREADABLE, f"{number:0>1000}") for number in range(100))
-    machine.collected(1, Outputs(STORED.files, gaps), 1_500)
-    assert machine.actor.attempts[1].outputs == Outputs(STORED.files, gaps[:1])
+    machine.collected(1, Outputs(STORED.files, gaps, 5), 1_500)
+    assert machine.actor.attempts[1].outputs == Outputs(STORED.files, gaps[:1], 99 + 5)
 
 
 def test_inputs_count_as_what_a_node_keeps_of_an_attempt() -> None:

@@ -57,6 +57,17 @@ def test_script_with_data_and_outputs(roost: Typed, tmp_path: Path) -> None:
     assert (tmp_path / "count" / "out" / "link").read_text() == "3"
 
 
+def test_gaps_that_a_report_has_no_room_for_are_counted(roost: Typed) -> None:
+    script = "import os; [os.mkfifo(f'{number:0>60}.pipe') for number in range(60)]"
+    roost("run", "--name", "pipes", "-o", "*.pipe", "--cpu", "0.1", "--", "python3", "-c", script)
+    done = roost("outputs", "pipes")
+    first, *_, last = done.stderr.splitlines()[-11:]
+    assert first.startswith(f"roost: not kept: {0:0>60}.pipe: ") and last == "roost: not kept: and 50 more"
+    found = json.loads(roost("outputs", "pipes", "--json").stdout)
+    assert (len(found["gaps"]), found["gaps_count"]) == (10, 60)
+    assert "and 50 more" in roost("show", "pipes.0").stdout
+
+
 def test_get_chooses_files_and_replaces_none_by_accident(roost: Typed, tmp_path: Path) -> None:
     roost("run", "--name", "choose", "-o", "*.txt", "--cpu", "0.1", "--", "sh", "-c", "echo 1 > a.txt; echo 2 > b.txt")
     assert roost("get", "choose", "b*", "--to", "got").returncode == 0

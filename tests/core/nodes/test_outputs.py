@@ -7,7 +7,7 @@ from roost.core.explain.why import why
 from roost.core.invariants import check
 from roost.model.events import ResultPosted
 from roost.model.protocol import Report
-from roost.model.reasons.attempts import ExitCode, OutputsMissing
+from roost.model.reasons.attempts import ExitCode, OutputsMissing, OutputsNotKept, outputs_missing, outputs_not_kept
 from roost.model.reasons.reason import AttemptRetried
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.instance import Instance
@@ -123,6 +123,15 @@ def test_a_reason_names_the_first_gaps_and_counts_the_others() -> None:
     reason = scene.instance("a.0").reason
     assert reason == OutputsMissing(gaps[:3], 2)
     assert render(reason).endswith("file-2 (too large) and 2 more")
+
+
+def test_gaps_that_a_report_had_no_room_for_are_counted_with_the_last_it_has() -> None:
+    """The worst come first: if the last one is not required, none of those left out is."""
+    required = Outputs(None, (MISSING,), 7)
+    assert (outputs_missing(required), outputs_not_kept(required)) == (OutputsMissing((MISSING,), 7), None)
+    both = Outputs(None, (MISSING, OPTIONAL), 7)
+    assert outputs_missing(both) == OutputsMissing((MISSING,))
+    assert outputs_not_kept(both) == OutputsNotKept((OPTIONAL,), 7)
 
 
 def test_a_client_cannot_end_an_attempt_whose_outputs_are_to_be_collected() -> None:

@@ -10,7 +10,7 @@ from roost.files.below import FILE, Below
 from roost.files.manifest import FileEntry, Manifest, encode
 from roost.files.select import Selection, WantedFiles, gap, select
 from roost.model.limits import OUTPUT_GAPS_MAX
-from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
+from roost.model.records.files import FileSet, OutputProblem, Outputs
 from roost.model.spec.files import OutputBlock
 from roost.model.spec.resources import read_resource
 from roost.ports.blobs import digest_of
@@ -67,12 +67,13 @@ class Collect:
         """The manifest comes last: a set that is named is whole."""
         files = list(chosen.manifest.files())
         if not chosen.manifest.entries:
-            return Outputs(gaps=chosen.gaps)
+            return Outputs(None, chosen.gaps, chosen.more_gaps)
         data = encode(chosen.manifest)
         digest = digest_of(data)
         if self._client.missing([digest]):
             self._client.put([Content(digest, len(data), lambda offset, limit: data[offset : offset + limit])])
-        return Outputs(FileSet(digest, len(files), sum(file.size for file in files)), chosen.gaps)
+        found = FileSet(digest, len(files), sum(file.size for file in files))
+        return Outputs(found, chosen.gaps, chosen.more_gaps)
 
 
 def _bytes_max(block: OutputBlock) -> int | None:
@@ -84,7 +85,8 @@ def _without_changed(chosen: Selection, changed: set[str], wanted: Sequence[Want
         return chosen
     gone = [file for file in chosen.manifest.files() if file.digest in changed]
     required = any(item.required for item in wanted)
-    gaps: list[OutputGap] = [gap(OutputProblem.CHANGED, file.path, required) for file in gone]
+    gaps = (*(gap(OutputProblem.CHANGED, file.path, required) for file in gone), *chosen.gaps)
     paths = {file.path for file in gone}
     entries = tuple(entry for entry in chosen.manifest.entries if entry.path not in paths)
-    return Selection(Manifest(entries), (*gaps, *chosen.gaps)[:OUTPUT_GAPS_MAX])
+    more_gaps = chosen.more_gaps + len(gaps[OUTPUT_GAPS_MAX:])
+    return Selection(Manifest(entries), gaps[:OUTPUT_GAPS_MAX], more_gaps)

@@ -148,5 +148,6 @@ def _bounded(outputs: Outputs) -> Outputs:
     for count, gap in enumerate(outputs.gaps):
         room -= len(gap.path.encode()) + GAP_BYTES
         if room < 0:
-            return Outputs(outputs.files, outputs.gaps[: max(count, 1)])
+            kept = max(count, 1)
+            return Outputs(outputs.files, outputs.gaps[:kept], outputs.more_gaps + len(outputs.gaps[kept:]))
     return outputs

@@ -23,6 +23,12 @@ def gap_text(gap: GapView) -> str:
     return f"{gap.path or 'all outputs'}: {gap.message}"
 
 
+def gap_texts(outputs: OutputsSummary) -> list[str]:
+    """What was not kept, and how many more."""
+    more = outputs.gaps_count - len(outputs.gaps)
+    return [*map(gap_text, outputs.gaps), *([f"and {more:,} more"] if more else [])]
+
+
 def report_kept(target: Target, outputs: Iterable[OutputsSummary | None]) -> None:
     """After a run that was followed. What was kept is a hint for people; what was not is always reported."""
     found = [item for item in outputs if item is not None]

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from roost.cli.common.exit_codes import NO_RESULT, Failure
-from roost.cli.common.kept_files import files_text, gap_text, size_text
+from roost.cli.common.kept_files import files_text, gap_texts, size_text
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import client_output
@@ -56,8 +56,8 @@ def outputs(client: Client, target: Target, project: str) -> Output:
         _print(
             FILES_HEADER, [_file_row(entry) for entry in manifest.entries if not isinstance(entry, FolderEntry)], target
         )
-        for gap in view.outputs.gaps if view.outputs else ():
-            echo_err(f"not kept: {gap_text(gap)}")
+        for text in gap_texts(view.outputs) if view.outputs else ():
+            echo_err(f"not kept: {text}")
 
     return Output({**_about(view), "entries": manifest.entries}, show, _code(found))
 
@@ -122,7 +122,7 @@ def _print(header: tuple[str, ...], rows: list[tuple[str, ...]], target: Target)
 
 
 def _row(view: InstanceView, found: OutputsSummary) -> tuple[str, ...]:
-    missing = "; ".join(map(gap_text, found.gaps)) or "-"
+    missing = "; ".join(gap_texts(found)) or "-"
     return str(view.index), view.state, str(found.files), size_text(found.size), missing
 
 

@@ -332,13 +332,16 @@ def not_kept(result: Result | None) -> ResultNotKept | None:
 def outputs_missing(outputs: Outputs) -> OutputsMissing | None:
     """Why an attempt that ended well has failed; None: it has not."""
     gaps = outputs.required_gaps
-    return OutputsMissing(gaps[:GAPS_SHOWN], len(gaps[GAPS_SHOWN:])) if gaps else None
+    more = len(gaps[GAPS_SHOWN:]) + (outputs.more_gaps if len(gaps) == len(outputs.gaps) else 0)  # the worst come first
+    return OutputsMissing(gaps[:GAPS_SHOWN], more) if gaps else None
 
 
 def outputs_not_kept(outputs: Outputs | None) -> OutputsNotKept | None:
     """What an attempt was to leave and is not kept, beside required outputs; None: everything is."""
     gaps = [gap for gap in outputs.gaps if not gap.required] if outputs is not None else []
-    return OutputsNotKept(tuple(gaps[:GAPS_SHOWN]), len(gaps[GAPS_SHOWN:])) if gaps else None
+    if outputs is None or not gaps:
+        return None
+    return OutputsNotKept(tuple(gaps[:GAPS_SHOWN]), len(gaps[GAPS_SHOWN:]) + outputs.more_gaps)
 
 
 SUBMITTED = Submitted()

@@ -57,7 +57,8 @@ class Outputs(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_lik
     """What an attempt produced. Whole or absent: a set that is named here is in the blob store."""
 
     files: FileSet | None = None
-    gaps: tuple[OutputGap, ...] = ()
+    gaps: tuple[OutputGap, ...] = ()  # the worst come first
+    more_gaps: int = 0  # beside these, for which a report has no room
 
     @property
     def are_lost(self) -> bool:

@@ -172,7 +172,7 @@ class FileTransfer:
             problem = error.message
         log.warning("outputs not kept", token=report.token, digest=outputs.files.digest, error=problem)
         gap = OutputGap(OutputProblem.NOT_STORED)
-        return msgspec.structs.replace(report, outputs=Outputs(None, (*outputs.gaps, gap)))
+        return msgspec.structs.replace(report, outputs=Outputs(None, (*outputs.gaps, gap), outputs.more_gaps))
 
     async def _notice_set(self, files: ProjectFiles, digest: str) -> None:
         """Verify a manifest when it is sent: the report that names it is then checked at once."""

@@ -164,6 +164,7 @@ def _check_outputs(outputs: Outputs, path: str) -> None:
     if outputs.files is not None:
         _check_file_set(outputs.files, f"{path}.files")
     _between(len(outputs.gaps), 0, limits.OUTPUT_GAPS_MAX, f"{path}.gaps")
+    _between(outputs.more_gaps, 0, limits.COUNTABLE_MAX, f"{path}.more_gaps")
     for gap in outputs.gaps:
         if gap.problem not in set(OutputProblem):
             raise Invalid(f"{path}.gaps", f"outputs do not lack because of {gap.problem!r:.40}")

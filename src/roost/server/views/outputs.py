@@ -12,9 +12,8 @@ def outputs_summary(outputs: Outputs | None) -> OutputsSummary | None:
         return None
     files = outputs.files or FileSet("")
     gaps = [gap_view(gap) for gap in outputs.gaps[:GAPS_SHOWN]]
-    return OutputsSummary(
-        digest=files.digest, files=files.files, size=files.size, gaps=gaps, gaps_count=len(outputs.gaps)
-    )
+    count = len(outputs.gaps) + outputs.more_gaps
+    return OutputsSummary(digest=files.digest, files=files.files, size=files.size, gaps=gaps, gaps_count=count)
 
 
 def gap_view(gap: OutputGap) -> GapView:
