@@ -133,7 +133,7 @@ async def test_beats_keep_the_lease(tmp_path: Path) -> None:
             first_ms = node.lease_until_ms
             await server.until(lambda: node.lease_until_ms > first_ms + 3_000)
             assert server.states() == ["running"] * 4
-            assert [item.transition.state for item in server.nodes] == ["ready"]
+            assert [transition.state for _, transition in server.nodes] == ["ready"]
 
 
 async def test_a_burst_of_answers_is_one_word_about_the_lease(tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ async def test_asked_to_stop_with_nothing_running_it_says_goodbye(tmp_path: Path
         await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         service.stop()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "stopped")
-        last = server.nodes[-1]
-        assert (last.key, last.transition.state, last.transition.reason) == ("n1", "stopped", NodeLeft())
+        name, last = server.nodes[-1]
+        assert (name, last.state, last.reason) == ("n1", "stopped", NodeLeft())
 
 
 async def test_the_last_reports_go_out_before_the_goodbye(tmp_path: Path) -> None:

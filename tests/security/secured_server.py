@@ -43,7 +43,7 @@ class SecuredServer(InprocessServer):
         store = MemoryStore()
         super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
-            self.logs.machine.blobs = blobs
+            self.logs.machine.tails = blobs
         transfer = FileTransfer(self.engine, self.files, self.context.reading)
         self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
         self.perform.streams = self.gateway

@@ -29,7 +29,8 @@ ENV = {"FIRST": {"secret": "first"}, "SECOND": {"secret": "second"}}
 FILES_BYTES_MAX = 64 << 20  # of one file: what a test of seconds writes is far smaller
 STREAM_S = 0.5  # how long to listen to an answer that has no end
 ANSWER_S_MAX = 60.0  # against hanging: an answer takes milliseconds on an idle machine
-PLACES = {"project": "default", "name": "hashed", "index": "0", "node": "node-1", "pool": "default", "serial": "1"}
+PLACES = {"project": "default", "name": "hashed", "index": "0", "node": "node-1", "pool": "default", "serial": "1",
+          "digest": f"sha256:{64 * '0'}"}  # fmt: skip
 
 
 def forms(value: bytes) -> Iterator[bytes]:

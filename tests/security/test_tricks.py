@@ -158,7 +158,7 @@ async def test_a_node_ships_a_log_under_its_one_name_only(gate: SecuredServer, t
             assert await spoken(channel, f"/{AGENTS}/Ship", [pb.LogChunks(chunks=[chunk]).SerializeToString()]) == (
                 grpc.StatusCode.OK, "",
             )  # fmt: skip
-    stored = {"etc/passwd": 4, f"data/logs/default/job/{run.serial}/0.1+log": 6}
+    stored = {"etc/passwd": 4, f"data/logs/default/job/{run.serial}/0.1/0+log": 6}
     assert tree(tmp_path) == stored
 
 

@@ -58,6 +58,7 @@ SOME_OF_EACH: list[Event] = [
     happened.Retry(3, "default/one", 0),
     happened.Delete(3, "default/one"),
     happened.ResultPosted(4, "default/job", 7, 12, 3, "seen elsewhere"),
+    happened.Approve(4, "default/release", 3),
     happened.RunNow(4, "default/nightly"),
     happened.Promote(4, "default/web"),
     happened.Rollback(4, "default/web", 3),
