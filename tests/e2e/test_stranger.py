@@ -61,10 +61,13 @@ def same_form(lines: list[str]) -> list[str]:
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """The second terminal; `roost up` runs in the first one, and is stopped with Ctrl-C in the end."""
-    home = tmp_path / "home"
+    home, checkout = tmp_path / "home", tmp_path / "checkout"
     home.mkdir()
+    checkout.mkdir()  # what a page writes stays out of the real one
+    for path in ROOT.iterdir():
+        (checkout / path.name).symlink_to(path)
     try:
-        with terminals(tmp_path, home, ROOT, 2) as (first, second):
+        with terminals(tmp_path, home, checkout, 2) as (first, second):
             first.send("-l", "roost up --agents 3 --listen 127.0.0.1:0 --lease 60000")
             first.send("Enter")
             first.shows("Ctrl-C stops it.")
