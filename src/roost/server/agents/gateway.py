@@ -42,6 +42,7 @@ MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents kee
 SIGN_BYTES_MAX = 64  # four numbers; a beat that is longer says more than that its agent lives
 FRAMES_PER_TURN = 25  # of the loop: 5 ms
 ORDERS_PER_FRAME = 25  # that cost as much as a frame: 2-6 us each
+LAST_WRITE_S = 1.0  # before a refusal; an agent that does not read is not waited for
 NO_FRAME = "this is not a frame of an agent"
 PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
 JOIN_PAUSE_S_MAX = 50e-3  # 3,000 agents return, 400 a second: twenty hellos share a step and a commit, not three
@@ -241,8 +242,14 @@ class Gateway:
         stream = self._streams[hello.node] = GatewayStream(self.machine.began(hello.node, outbox), series)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write(stream, hello, context))
-                await self._read(stream, standing, context)
+                writing = group.create_task(self._write(stream, hello, context))
+                try:
+                    await self._read(stream, standing, context)
+                except GrpcRefusal as refused:
+                    # A write that is cancelled half-way makes the refusal fail, and the agent would not learn of it.
+                    stream.end(refused.code, refused.message)
+                    await asyncio.wait([writing], timeout=LAST_WRITE_S)
+                    raise
                 stream.close()
         except* GrpcRefusal as group_of_one:
             refusal = group_of_one.exceptions[0]
