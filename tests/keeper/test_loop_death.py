@@ -88,12 +88,13 @@ def test_an_agent_that_keeps_dying_is_started_ever_more_slowly(harness: RestartH
     assert "the agent has ended (exit code 1)" in harness.errors.read_text()
 
 
+@pytest.mark.serial
 def test_a_silent_agent_is_replaced_and_one_that_speaks_is_not(harness: RestartHarness) -> None:
-    harness.start_keeper("--agent-silence-ms", "400")
+    harness.start_keeper("--agent-silence-ms", "1000")
     first, second = harness.agents(2)[:2]
     assert not alive(first)
     client = harness.client()
-    for _ in range(8):
+    for _ in range(15):
         client.send({"do": "ping"}, harness.order("tick", "exec sleep 0.1"))
         client.ended("tick")
         client.send({"do": "forget", "id": "tick"})
