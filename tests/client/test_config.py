@@ -67,7 +67,9 @@ def test_without_xdg_it_is_below_the_home_directory(own: Path, tmp_path: Path) -
 
 
 def test_nothing_at_all_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NotConfigured, match="no server configured: start one with `roost up`.*export ROOST_CONFIG="):
+    with pytest.raises(
+        NotConfigured, match="no server configured: start one with `roost up`.*export ROOST_CONFIG=.*ROOST_URL"
+    ):
         find_config({"HOME": str(tmp_path)})
 
 

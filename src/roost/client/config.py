@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 from roost.client.errors import NotConfigured
 
-NOT_CONFIGURED = "no server configured: start one with `roost up`, or export ROOST_CONFIG=DIR/client.toml"
+NOT_CONFIGURED = (
+    "no server configured: start one with `roost up`, or export ROOST_CONFIG=DIR/client.toml, or ROOST_URL and"
+    " ROOST_TOKEN"
+)
 TWO_LINES = 'it has two lines: url = "..." and token = "..."'
 
 

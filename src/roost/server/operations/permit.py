@@ -11,6 +11,8 @@ from roost.model.records.access import EVERYWHERE, ROLES, SUBMITTER
 from roost.schema.reason_text import error_message, error_params
 from roost.server.auth.principal import Principal
 
+PROJECTS_NAMED_MAX = 5  # in a message
+
 
 class Scope(Enum):
     """Where a role has to be held."""
@@ -57,7 +59,9 @@ def permit(principal: Principal, rule: Rule, project: str = "") -> None:
 def permit_in(principal: Principal, projects: Iterable[str], rank: int) -> None:
     for project in dict.fromkeys(projects):
         if not principal.access.covers((project,), rank):
-            raise _forbidden(rank, f"in project {project:.100}", "project", project=project[:100])
+            held = sorted(name for name, own in principal.access.ranks.items() if own >= rank)[:PROJECTS_NAMED_MAX]
+            instead = f"; you have it in {', '.join(held)}" if held else ""
+            raise _forbidden(rank, f"in project {project:.100}{instead}", "project", project=project[:100])
 
 
 def _forbidden(rank: int, where: str, path: str = "", **params: str) -> Forbidden:
