@@ -8,28 +8,37 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from roost.client import Client
 from roost.client.errors import ApiError, Unreachable
-from roost_lab.chaos.plan import AGENTS, SERVERS
+from roost_lab.chaos.plan import SERVERS
 from roost_lab.chaos.proxy import Proxy
 from roost_lab.components import etcd, postgres
 from roost_lab.components.ports import free_ports
 
 READY_S_MAX = 120.0  # a loaded machine needs some seconds for each process
 LOOK_S = 0.05
-DISK_MIB = 64  # of a server, where its disk can be filled ...
-DISK_MIB_PER_S = 0.1  # ... and more for the logs of a long run
 LOOPBACK = "127.0.0.1"
 LOG_CHARACTERS_SHOWN = 2_000
+
+
+class Setup(NamedTuple):
+    """What a cluster has. `disk_mib`: of the small disk of each server, which can be filled; 0: a plain folder."""
+
+    agents: int
+    disk_mib: int = 0
+    options: Sequence[str] = ()  # of servers
+    environment: Mapping[str, str] = {}  # of servers
+    agent_environment: Mapping[str, str] = {}
 
 
 class Program:
     """A command of Roost as a process that can be killed, stopped and started again."""
 
-    def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self._command = [*etcd.dies_with_us(), sys.executable, "-m", "roost", *arguments]
         self._log = log
@@ -67,7 +76,7 @@ class Program:
 class Server(Program):
     """One server. Agents and other servers reach it through proxies at an address of its own."""
 
-    def __init__(self, folder: Path, number: int, store: "Store", token: str) -> None:
+    def __init__(self, folder: Path, number: int, store: "Store", token: str, setup: Setup) -> None:
         name, seen_as = f"s{number}", f"127.0.0.{number + 2}"
         api, agents = free_ports(2)
         self.disk = Disk(folder / name)
@@ -77,7 +86,8 @@ class Server(Program):
         arguments = ["server", "--data", str(self.disk.path), "--store", url, "--name", name, "--advertise", seen_as]
         arguments += ["--listen", f"{LOOPBACK}:{api}", "--agents-listen", f"{LOOPBACK}:{agents}", "--no-controllers"]
         arguments += ["--key-file", str(folder / "cluster.key"), "--log-level", "warning", "--log-format", "json"]
-        super().__init__(name, arguments, folder / f"{name}.log", {"ROOST_TOKEN": token})
+        environment = {"ROOST_TOKEN": token, **setup.environment}
+        super().__init__(name, [*arguments, *setup.options], folder / f"{name}.log", environment)
 
 
 class Disk:
@@ -88,9 +98,8 @@ class Disk:
         self.cannot = ""
         path.mkdir()
 
-    def mount(self, seconds: float) -> None:
-        size = f"size={DISK_MIB + int(seconds * DISK_MIB_PER_S)}m"
-        command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.path)]
+    def mount(self, mib: int) -> None:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(self.path)]
         try:
             done = subprocess.run(command, capture_output=True, text=True)
             self.cannot = done.stderr.strip() if done.returncode else ""
@@ -114,11 +123,14 @@ class Disk:
 
 
 class Store:
-    """The store of the servers. SQLite is a file of its server: nothing runs, and nothing can be cut."""
+    """The store of the servers. SQLite is a file of its server: nothing runs, and nothing can be cut. So is memory."""
+
+    def __init__(self, url: str = "") -> None:
+        self._url = url
 
     def proxied(self) -> tuple[list[Proxy], str]:
         """Proxies for one server, and the URL that leads through them."""
-        return [], "sqlite"
+        return [], self._url
 
     @contextlib.contextmanager
     def outage(self, target: int) -> Iterator[None]:
@@ -192,31 +204,32 @@ def open_store(name: str, folder: Path) -> Store:
         home.mkdir()
         folder.chmod(0o755)  # PostgreSQL does not run as root, and has to get there
         return PostgresUnderChaos(home)
-    return EtcdUnderChaos() if name == "etcd" else Store()
+    return EtcdUnderChaos() if name == "etcd" else Store(name)
 
 
 class Cluster:
     """`with Cluster(...) as cluster:` everything runs, and every node is ready."""
 
-    def __init__(self, folder: Path, store: str, seconds: float, agent_environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, store: str, setup: Setup) -> None:
         self.folder = folder
         self.token = secrets.token_urlsafe(16)
         self.agents: list[Program] = []
-        self._agent_environment = agent_environment
+        self._setup = setup
         key = folder / "cluster.key"
         key.touch(mode=0o600)
         key.write_text(secrets.token_hex(32))
         self.store = open_store(store, folder)
-        self.servers = [Server(folder, number, self.store, self.token) for number in range(SERVERS[store])]
+        self.servers = [Server(folder, number, self.store, self.token, setup) for number in range(SERVERS[store])]
         for server in self.servers:
-            server.disk.mount(seconds)
+            if setup.disk_mib:
+                server.disk.mount(setup.disk_mib)
 
     def __enter__(self) -> "Cluster":
         try:
             for server in self.servers:
                 server.start()
             self.wait_until(self._servers_up, "all servers are up")
-            for number in range(AGENTS):
+            for number in range(self._setup.agents):
                 self.agents.append(self._agent(f"n{number}"))
             self.wait_until(self._nodes_ready, "all nodes are ready")
         except BaseException:
@@ -268,7 +281,7 @@ class Cluster:
             token = client.join_tokens.create().token
         arguments = ["agent", "--join", token, "--name", name, "--dir", str(self.folder / name), "--cpu", "4"]
         arguments += ["--memory", "4GiB", "--disk", "1GiB"]
-        agent = Program(name, arguments, self.folder / f"{name}.log", self._agent_environment)
+        agent = Program(name, arguments, self.folder / f"{name}.log", self._setup.agent_environment)
         agent.start()
         return agent
 
@@ -278,4 +291,4 @@ class Cluster:
 
     def _nodes_ready(self) -> bool:
         with self.client() as client:
-            return [node.status for node in client.nodes.list()] == ["ready"] * AGENTS
+            return [node.status for node in client.nodes.list()] == ["ready"] * self._setup.agents

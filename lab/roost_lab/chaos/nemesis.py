@@ -149,27 +149,27 @@ class Nemesis:
     @contextlib.contextmanager
     def _kill_agent(self, fault: Fault, done: FaultDone) -> Iterator[None]:
         with self._node(fault, done) as node:
-            for pid in _agents_of(node.pid):
-                _signal(pid, signal.SIGKILL)
+            for pid in agents_of(node.pid):
+                send_signal(pid, signal.SIGKILL)
             yield
 
     @contextlib.contextmanager
     def _stop_agent(self, fault: Fault, done: FaultDone) -> Iterator[None]:
         with self._node(fault, done) as node:
-            stopped = _agents_of(node.pid)
+            stopped = agents_of(node.pid)
             for pid in stopped:
-                _signal(pid, signal.SIGSTOP)
+                send_signal(pid, signal.SIGSTOP)
             yield
             for pid in stopped:
-                _signal(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def _crash_node(self, fault: Fault, done: FaultDone) -> Iterator[None]:
         """All processes of the node end at once, as if it had lost power."""
         with self._node(fault, done) as node:
             node.send(signal.SIGSTOP)  # it starts nothing while its children are counted
-            for pid in _descendants(node.pid):
-                _signal(pid, signal.SIGKILL)
+            for pid in descendants(node.pid):
+                send_signal(pid, signal.SIGKILL)
             node.end()
             yield
             node.start()
@@ -204,11 +204,11 @@ def _cut(proxies: Sequence[Proxy]) -> Iterator[None]:
         proxy.heal()
 
 
-def _agents_of(keeper: int) -> list[int]:
-    return [pid for pid in _descendants(keeper) if b"roost.agent" in _command_of(pid)]
+def agents_of(keeper: int) -> list[int]:
+    return [pid for pid in descendants(keeper) if b"roost.agent" in _command_of(pid)]
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
     found: list[int] = []
     waiting = [root]
     while waiting:
@@ -226,6 +226,6 @@ def _command_of(pid: int) -> bytes:
     return b""
 
 
-def _signal(pid: int, what: signal.Signals) -> None:
+def send_signal(pid: int, what: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, what)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 STORES = ("sqlite", "postgres", "etcd")
 SHARED = ("postgres", "etcd")
-SERVERS = {"sqlite": 1, "postgres": 3, "etcd": 3}
+SERVERS = {"sqlite": 1, "memory": 1, "postgres": 3, "etcd": 3}
 AGENTS = 3
 
 FIRST_S = 2.0  # some jobs run by then

@@ -14,10 +14,10 @@ from roost.client import Client
 from roost.client.errors import ApiError, LogIncomplete, Unreachable
 from roost.model.states import InstanceState
 from roost_lab.chaos.checks import CheckResult, Ended, Evidence, LogRead, check_all, counts_of, log_problem
-from roost_lab.chaos.cluster import Cluster, Server
+from roost_lab.chaos.cluster import Cluster, Server, Setup
 from roost_lab.chaos.jobs import read_ledgers
 from roost_lab.chaos.nemesis import FaultDone, Nemesis
-from roost_lab.chaos.plan import Fault, plan_faults
+from roost_lab.chaos.plan import AGENTS, Fault, plan_faults
 from roost_lab.chaos.traffic import PROJECT, Asker, Generator, User, Watcher
 
 END_S_MAX = 300.0  # until everything that was accepted has ended, without faults
@@ -25,6 +25,8 @@ SEEN_S_MAX = 60.0  # until the stream of changes has delivered all of it
 LOGS_S_MAX = 60.0  # until all bytes of all logs have reached every server
 READERS = 16  # of logs at once: a server waits ten seconds before it calls the rest of a log missing
 RATE = 3.0  # jobs a second
+DISK_MIB = 64  # of a server, where its disk can be filled ...
+DISK_MIB_PER_S = 0.1  # ... and more for the logs of a long run
 
 
 class ChaosLoad(NamedTuple):
@@ -60,7 +62,9 @@ def run_chaos(
     evidence = Evidence()
     is_kept = True
     try:
-        with Cluster(folder, store, seconds, agent_environment or {}) as cluster:
+        disk_mib = DISK_MIB + int(seconds * DISK_MIB_PER_S)
+        setup = Setup(AGENTS, disk_mib, agent_environment=agent_environment or {})
+        with Cluster(folder, store, setup) as cluster:
             nemesis = Nemesis(cluster, tell)
             planned = plan_faults(seed, store, seconds) if faults is None else faults
             _live(cluster, nemesis, planned, evidence, ChaosLoad(seed, seconds, rate), tell)
