@@ -173,6 +173,19 @@ def test_what_an_earlier_leader_may_still_delete_has_to_be_waited_for() -> None:
     assert collector.hold("ann", [digest], 0) == frozenset()
 
 
+def test_an_owner_that_always_asks_does_not_hold_all_that_it_ever_asked_for(
+    collector: GarbageCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "ASKED_MS", 10 * HOLD_MS)
+    collector.hold("ann", ["first"], 0)
+    counts = []
+    for now_ms in range(0, 12 * HOLD_MS, HOLD_MS // 2):
+        collector.hold("ann", ["last"], now_ms)
+        counts.append(collector.held_count)
+    assert counts[:20] == 20 * [2]
+    assert collector.held_count == 1 and collector.is_held("ann", ["last"], now_ms)
+
+
 def test_deletions_and_holds_are_bounded(collector: GarbageCollector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "DELETES_MAX", 3)
     monkeypatch.setattr(garbage, "HOLDS_MAX", 2)

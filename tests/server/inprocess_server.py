@@ -32,6 +32,7 @@ from roost.server.logs.hub import LogHub
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
 from roost.server.operations.dispatch import Dispatcher
+from roost.server.operations.work.named_files import is_named_in
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
 from roost.server.pki.enrolment import Joining
@@ -133,7 +134,10 @@ class InprocessServer:
             self.engine, destinations=Destinations(["public", "127.0.0.0/8"])
         )  # reported of all, silent until it is run
         self.hooks.seal = Seal(KEY)
-        self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
+        self.files = Files(
+            memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch,
+            is_named=lambda project, files: is_named_in(self.engine.state, project, files),
+        )  # fmt: skip
         metrics = Metrics(self.engine, self.perform, self.files)
         self.context = Context(
             self.engine,

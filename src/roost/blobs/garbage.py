@@ -5,6 +5,7 @@ hold digests before asking which are missing; wait for those that are going; com
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -12,6 +13,7 @@ from roost.ports.blobs import BlobInfo, BlobPage
 
 GRACE_MS = 24 * 3_600_000  # an operator who deleted a workload by mistake has a day
 HOLD_MS = 3_600_000  # an upload is asked for its digests again at least this often
+ASKED_MS = 24 * 3_600_000  # a digest that its owner has not asked about for so long is held no more
 HOLDS_MAX = 1_000_000  # digests of all uploads in progress: 100 MB
 DELETES_MAX = 100  # at once: file systems are slow for a minute after a mass deletion
 
@@ -32,7 +34,7 @@ class _Hold:
     __slots__ = ("digests", "until_ms")
 
     def __init__(self) -> None:
-        self.digests: set[str] = set()
+        self.digests: dict[str, int] = {}  # until when; in the order of their times
         self.until_ms = 0
 
 
@@ -49,6 +51,7 @@ class GarbageCollector:
         self._grace_ms = grace_ms
         self._hold_ms = hold_ms
         self._start_ms = now_ms
+        self._aged_ms = now_ms
         self._holds: dict[str, _Hold] = {}
         self._candidates: list[BlobInfo] = []
         self._after: str | None = ""
@@ -63,7 +66,9 @@ class GarbageCollector:
         if self.held_count + len(digests) > HOLDS_MAX:
             return None
         hold = self._holds.setdefault(owner, _Hold())
-        hold.digests.update(digests)
+        for digest in digests:
+            hold.digests.pop(digest, None)
+            hold.digests[digest] = now_ms + ASKED_MS
         hold.until_ms = now_ms + self._hold_ms
         return self.going.intersection(digests)
 
@@ -75,7 +80,7 @@ class GarbageCollector:
         """Whether a record may be committed that names these: since they were held, none can have gone."""
         self._expire(now_ms)
         hold = self._holds.get(owner)
-        return hold is not None and hold.digests.issuperset(digests)
+        return hold is not None and hold.digests.keys() >= set(digests)
 
     def release(self, owner: str) -> None:
         """After its record is committed, or when the upload is given up."""
@@ -120,3 +125,8 @@ class GarbageCollector:
     def _expire(self, now_ms: int) -> None:
         for owner in [owner for owner, hold in self._holds.items() if hold.until_ms <= now_ms]:
             del self._holds[owner]
+        if self._aged_ms + self._hold_ms <= now_ms:  # an owner that always sends would hold all that it ever sent
+            self._aged_ms = now_ms
+            for hold in self._holds.values():
+                for digest in list(takewhile(lambda digest: hold.digests[digest] <= now_ms, hold.digests)):  # noqa: B023
+                    del hold.digests[digest]

@@ -43,7 +43,7 @@ from roost.server.observability import logging
 from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
 from roost.server.operations.dispatch import Dispatcher
-from roost.server.operations.work.named_files import named_in_state
+from roost.server.operations.work.named_files import is_named_in, named_in_state
 from roost.server.pki.authority import AuthorityUnavailable, identity_of
 from roost.server.pki.bootstrap import Enrol, agents_addresses, choose_port, controller_address, secure
 from roost.server.pki.enrolment import Joining
@@ -218,6 +218,7 @@ def _assemble(
     files = Files(
         open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch, config.blobs_grace_ms,
         lambda project: going_in(engine.state, project),
+        lambda project, named: is_named_in(engine.state, project, named),
     )  # fmt: skip
     reading = Questions(engine, forks.start)
     gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading))

@@ -9,10 +9,11 @@ from roost.ports.blobs import digest_of
 from roost.server.files import contents
 from roost.server.files.contents import ContentsCache, contents_of
 from roost.server.files.store import ProjectFiles
+from tests.server.files.test_store import nothing_sent
 
 
 async def stored(*counts: int) -> tuple[ProjectFiles, list[tuple[str, set[str]]]]:
-    files = ProjectFiles(memory_blobs(), "default", GarbageCollector(0), lambda: 0)
+    files = ProjectFiles(memory_blobs(), "default", GarbageCollector(0), nothing_sent(), lambda: 0)
     found = []
     for count in counts:
         digests = [digest_of(f"{count}-{number}".encode()) for number in range(count)]

@@ -9,6 +9,7 @@ from roost.blobs.garbage import GarbageCollector
 from roost.model.errors import NoService
 from roost.ports.blobs import digest_of
 from roost.server.files import store
+from roost.server.files.sent import SentBytes
 from roost.server.files.store import Files, ProjectFiles
 
 ONE, TWO = digest_of(b"one"), digest_of(b"two")
@@ -19,7 +20,12 @@ class Time:
 
 
 def project(time: Time, *going: str) -> ProjectFiles:
-    return ProjectFiles(memory_blobs(), "default", GarbageCollector(time.now_ms, going), lambda: time.now_ms)
+    garbage = GarbageCollector(time.now_ms, going)
+    return ProjectFiles(memory_blobs(), "default", garbage, nothing_sent(), lambda: time.now_ms)
+
+
+def nothing_sent() -> SentBytes:
+    return SentBytes(lambda project, files: False, 1_000)
 
 
 async def turns() -> None:

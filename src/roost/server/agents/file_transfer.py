@@ -114,7 +114,7 @@ class FileTransfer:
     async def missing(self, node: str, request: pb.MissingFilesRequest) -> pb.MissingFilesReply:
         instance, files = self._attempt(node, request.token)
         digests = _checked(request.digests)
-        await files.hold(_owner(instance), digests)
+        await files.hold(_owner(instance.token), digests)
         missing = available(await files.blobs.missing(digests))
         if len(digests) == 1 and not missing:
             await self._notice_set(files, digests[0])
@@ -123,9 +123,9 @@ class FileTransfer:
     async def put(self, node: str, request: pb.PutFilesRequest) -> pb.PutFilesReply:
         instance, files = self._attempt(node, request.token)
         pieces = list(request.pieces)
-        owner = _owner(instance)
+        owner = _owner(instance.token)
         _check_pieces(pieces)
-        await files.hold(owner, [piece.digest for piece in pieces])
+        await files.send(owner, [(piece.digest, piece.size) for piece in pieces])
         small = [(piece.digest, piece.data) for piece in pieces if not piece.offset and len(piece.data) == piece.size]
         if len(small) == len(pieces) and await files.blobs.put(small) is None:
             states = [pb.FileState(digest=piece.digest, offset=piece.size) for piece in pieces]
@@ -164,6 +164,7 @@ class FileTransfer:
                     files = self._files.project(project)
                     async with complete_set(files, outputs.files.digest, self._reading, "", SET_HOLD_MS) as found:
                         if found == outputs.files:
+                            files.sent.release(project, _owner(report.token))
                             return report
                         problem = f"the manifest has {found.files} files and {found.size} bytes"
         except TimeoutError:
@@ -247,8 +248,8 @@ def _have_files(reports: Iterable[Report]) -> bool:
     return any(report.outputs is not None and report.outputs.files is not None for report in reports)
 
 
-def _owner(instance: Instance) -> str:
-    return f"attempt:{instance.token}"
+def _owner(token: int) -> str:
+    return f"attempt:{token}"
 
 
 def _project(workload: str) -> str:

@@ -4,6 +4,7 @@ import re
 from collections import OrderedDict
 
 from roost.files.manifest import MANIFEST_BYTES_MAX
+from roost.model.records.files import FileSet
 from roost.ports.blobs import DIGEST
 from roost.server.files.store import ProjectFiles, available
 
@@ -28,6 +29,13 @@ async def contents_of(files: ProjectFiles, manifest: str) -> frozenset[str] | No
         rest = piece[-OVERLAP_BYTES:]
         offset += len(piece)
     return frozenset(found)
+
+
+async def note_made(files: ProjectFiles, owner: str, made: FileSet) -> None:
+    """What an owner has sent of a set counts with the set from now on. Raises NoService."""
+    if files.sent.is_sending(files.project, owner):
+        contents = await contents_of(files, made.digest)
+        files.sent.made(files.project, owner, made, contents or (), files.now_ms())
 
 
 class ContentsCache:

@@ -10,6 +10,7 @@ from roost.blobs.garbage import GRACE_MS, GarbageCollector
 from roost.model.errors import NoService, NotFound
 from roost.model.records.files import FileSet
 from roost.ports.blobs import CHUNK_BYTES_MAX, DIGESTS_MAX, BlobsUnavailable
+from roost.server.files.sent import IsNamed, SentBytes
 
 HOLDS_MAX = 2_000_000  # digests that all projects hold: 200 MB
 DELETED_S_MAX = 30.0  # a hundred deletions take a second on a slow disk
@@ -33,11 +34,14 @@ class HeldSet:
 class ProjectFiles:
     """The blobs of one project and their garbage collector, for as long as this server leads."""
 
-    def __init__(self, root: BlobRoot, project: str, garbage: GarbageCollector, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, root: BlobRoot, project: str, garbage: GarbageCollector, sent: SentBytes, now_ms: Callable[[], int]
+    ) -> None:
         self.project = project
         self.blobs = root.project(project)
         self.links = root.links(project)
         self.garbage = garbage
+        self.sent = sent
         self.now_ms = now_ms
         self._deleted = asyncio.Event()
         self._sets: dict[str, HeldSet] = {}
@@ -51,6 +55,11 @@ class ProjectFiles:
         if going is None:
             raise too_many_held()
         await self._wait_for(going)
+
+    async def send(self, owner: str, sizes: Sequence[tuple[str, int]]) -> None:
+        """Keep contents that an owner sends: they count until something names them. Raises NoService."""
+        self.sent.add(self.project, owner, sizes, self.now_ms())
+        await self.hold(owner, [digest for digest, _ in sizes])
 
     @asynccontextmanager
     async def held_set(self, digest: str, keep_ms: int = 0) -> AsyncIterator[HeldSet]:
@@ -126,12 +135,15 @@ class Files:
     def __init__(
         self, root: BlobRoot, now_ms: Callable[[], int], epoch: Callable[[], int], grace_ms: int = GRACE_MS,
         going: Callable[[str], Iterable[str]] = lambda project: (),
+        is_named: IsNamed = lambda project, files: False,
     ) -> None:  # fmt: skip
         self.root = root
         self._now_ms = now_ms
         self._epoch = epoch
         self._grace_ms = grace_ms
         self._going = going
+        self._is_named = is_named
+        self._sent = SentBytes(is_named, grace_ms)
         self._projects: dict[str, ProjectFiles] = {}
         self._seen_epoch = epoch()
 
@@ -142,7 +154,7 @@ class Files:
         if found is None:
             going = tuple(self._going(name))
             garbage = GarbageCollector(self._now_ms(), going, grace_ms=self._grace_ms)
-            found = self._projects[name] = ProjectFiles(self.root, name, garbage, self._now_ms)
+            found = self._projects[name] = ProjectFiles(self.root, name, garbage, self._sent, self._now_ms)
             for digest in going:
                 asyncio.get_running_loop().call_later(LATE_DELETE_S_MAX, found.deleted, digest)
         if self.held_count > HOLDS_MAX:
@@ -154,10 +166,16 @@ class Files:
         """Contents that uploads in progress hold, of all projects."""
         return sum(files.garbage.held_count for files in self._projects.values())
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were sent to this leader and that nothing names so far."""
+        return self._sent.size(self._now_ms())
+
     def _begin(self) -> None:
         if self._epoch() != self._seen_epoch:
             self._seen_epoch = self._epoch()
             self._projects.clear()
+            self._sent = SentBytes(self._is_named, self._grace_ms)
 
 
 def available(outcome: T | BlobsUnavailable) -> T:

@@ -98,6 +98,8 @@ class Metrics:
         loses_files = engine.leadership is not None and not self._files.root.is_shared
         yield gauge("roost_blobs_unshared", "1 if servers share a store, but not its files.", loses_files)
         yield gauge("roost_files_held", "Contents that uploads in progress hold.", self._files.held_count)
+        held = self._files.held_bytes
+        yield gauge("roost_files_held_bytes", "Bytes of files that were sent, and that nothing uses yet.", held)
         if perform.history is not None:
             past = perform.history.standing()
             yield gauge("roost_history_revision", "The newest commit in the history.", past.revision)

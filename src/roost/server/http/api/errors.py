@@ -30,6 +30,7 @@ HINTS = {
     "busy": "try again in a moment",
     "files_missing": "send these contents, then the manifest again",
     "blobs_unavailable": "an operator sees to the blob store: `roost doctor`; then try again",
+    "files_held": "submit or name what was sent; what nothing uses is deleted after a day",
     "too_busy": "try again in a moment, or ask for less (`advice=false`)",
     "answer_failed": "try again in a moment; the server's log says how the process ended",
     "unavailable": "try again in a moment; /readyz says why",

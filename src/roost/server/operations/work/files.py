@@ -25,6 +25,7 @@ from roost.ports.blobs import (
     digest_of,
 )
 from roost.schema.files import Digests, FileLinks, FileSetView, MissingFiles, UploadView
+from roost.server.files.contents import note_made
 from roost.server.files.sets import complete_set
 from roost.server.files.store import ProjectFiles, available, no_blob
 from roost.server.files.uploads import LINK_S, UploadLink, take_piece
@@ -72,7 +73,7 @@ async def put_blob(
     """
     upload = Upload(checked_digest(digest), size, _owner(call))
     files = _files(call, project)
-    await files.hold(upload.owner, [digest])
+    await files.send(upload.owner, [(digest, size)])
     taken = await take_piece(files, upload, offset, piece.data)
     if isinstance(taken, UploadLink):
         return UploadView(0, stored=False, url=taken.url)
@@ -87,7 +88,7 @@ async def put_pack(call: Call, project: str, pack: RawBody) -> None:
     """
     contents = await asyncio.to_thread(unpack_contents, pack.data, CHUNK_BYTES_MAX, DIGESTS_MAX)
     files = _files(call, project)
-    await files.hold(_owner(call), [digest for digest, _ in contents])
+    await files.send(_owner(call), [(digest, len(data)) for digest, data in contents])
     _right(await files.blobs.put(contents))
 
 
@@ -102,9 +103,10 @@ async def create_files(call: Call, project: str, manifest: RawBody, digest: Mani
         raise Invalid("digest", "give a digest, or send the manifest; not both")
     if not digest:
         digest = await asyncio.to_thread(digest_of, manifest.data)
-        await files.hold(_owner(call), [digest])
+        await files.send(_owner(call), [(digest, len(manifest.data))])
         _right(await files.blobs.put([(digest, manifest.data)]))
     async with complete_set(files, checked_digest(digest), call.context.reading, call.principal.name, HOLD_MS) as found:
+        await note_made(files, _owner(call), found)
         return FileSetView(found.digest, found.files, found.size)
 
 

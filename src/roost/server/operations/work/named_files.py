@@ -74,6 +74,14 @@ def named_in_state(state: State, project: str) -> Iterator[str]:
             yield _decode(value).files.digest
 
 
+def is_named_in(state: State, project: str, files: FileSet) -> bool:
+    """Whether a record names this set."""
+    if files in state.file_sets.get(project, ()):
+        return True
+    names = state.opaque_records.get(KIND, {}).items()
+    return any(_decode(value).files == files for key, value in names if key.startswith(f"{project}/"))
+
+
 def _view(key: str, value: bytes) -> NamedFilesView:
     project, _, name = key.partition("/")
     named, files = _decode(value), _decode(value).files

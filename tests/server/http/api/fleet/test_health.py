@@ -74,7 +74,9 @@ async def test_metrics_count_files_by_project() -> None:
         await made.post("/v1/projects/red/files/missing", {"digests": [digest_of(b"one"), digest_of(b"x")]})
         found = await numbers(made)
         assert (found["roost_project_files/red"], found["roost_project_file_bytes/red"]) == (1, 3)
-        assert found["roost_files_held"] == 2
+        assert (found["roost_files_held"], found["roost_files_held_bytes"]) == (2, 0)
+        await made.client.put(f"/v1/projects/red/blobs/{digest_of(b'twelve bytes')}?size=12", content=b"twelve bytes")
+        assert (await numbers(made))["roost_files_held_bytes"] == 12
 
 
 async def test_a_page_of_metrics_tells_of_so_many_projects_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

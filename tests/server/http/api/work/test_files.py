@@ -11,6 +11,7 @@ from roost.files.pack import PackReader, pack_contents
 from roost.ports.blobs import CHUNK_BYTES_MAX, BlobsUnavailable, digest_of
 from roost.server.auth.principal import ALL, Principal
 from roost.server.engine.role import Following
+from roost.server.files import sent
 from roost.server.http.api.answers import TRANSFERS_MAX
 from tests.security.callers import caller
 from tests.server.inprocess_server import InprocessServer, in_role, inprocess_server, over_http
@@ -341,3 +342,17 @@ async def test_a_principal_has_a_bounded_number_of_transfers() -> None:
         assert (await send_pack(made, ONE)).status_code == 204
         assert (await made.client.get(f"{BLOBS}/{digest_of(ONE)}")).content == ONE
         assert len(shares) == 0
+
+
+async def test_bytes_that_nothing_names_are_bounded_until_a_workload_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sent, "PRINCIPAL_BYTES_MAX", len(ONE) + len(TWO) + len(BOTH))
+    async with inprocess_server() as made:
+        assert (await send_pack(made, ONE, TWO)).status_code == 204
+        assert (await made.client.post(FILES, content=BOTH)).status_code == 201
+        refused = await put(made, LARGE, LARGE[:1000])
+        assert (refused.status_code, refused.json()["code"]) == (503, "files_held")
+        assert refused.json()["params"]["more"] == len(LARGE) and "nothing uses yet" in refused.json()["message"]
+        assert await missing(made, LARGE) == [digest_of(LARGE)], "and nothing of it was kept"
+        await made.submit("job", inputs=[{"from": digest_of(BOTH)}])
+        monkeypatch.setattr(sent, "PRINCIPAL_BYTES_MAX", len(LARGE))
+        assert (await put(made, LARGE, LARGE[:1000])).json()["offset"] == 1000, "what the job uses counts no more"
