@@ -106,6 +106,18 @@ def test_a_superseded_run_that_goes_on_is_noticed() -> None:
     checked.write(cancelled, workload("b1", 2, raw=group))
 
 
+def test_a_superseded_run_may_run_again_on_request() -> None:
+    """One commit may have both: a server that was away takes the newer run, then the retry of the older one."""
+    group = {"concurrency": {"group": "web", "cancel": True}}
+    checked = Checked()
+    checked.write(workload("a1", raw=group), workload("a2", raw=group))
+    checked.checks.asks_retry("default/a1")
+    with pytest.raises(Wrong, match="default/a2 goes on beside default/b1"):
+        checked.write(workload("b1", 2, raw=group))
+    checked.checks.asks_retry("default/a2")
+    checked.write(workload("b1", 3, raw=group))
+
+
 def test_a_service_that_outlives_its_owner_is_left() -> None:
     service = workload("db", raw={"kind": "service", "until": "test"})
     state = State()

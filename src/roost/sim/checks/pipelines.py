@@ -17,9 +17,13 @@ class PipelineCheckers:
         self._truth = truth
         self._disk = disk
         self._approved: dict[str, bool] = {}  # workloads that a client approved, or tried to
+        self._retried: dict[str, bool] = {}  # workloads that a client let run again, or tried to
 
     def asks_approval(self, key: str) -> None:
         self._approved[key] = True
+
+    def asks_retry(self, key: str) -> None:
+        self._retried[key] = True
 
     def committed(self) -> None:
         for _, placed in self._disk.placed():
@@ -53,11 +57,13 @@ class PipelineCheckers:
         return any(result is not None and not result.problem for result in results)
 
     def _older_runs_are_cancelled(self, new: dict[str, Workload]) -> None:
-        """In the commit that has a newer one; those of one request are of one run."""
+        """In the commit that has a newer one; those of one request are of one run. A retry in it may come after."""
         groups = {workload.policy.concurrency_group: key for key, workload in new.items()}
         for key, workload in self._disk.now["workload"].items():
             by = groups.get(workload.policy.concurrency_group) if workload.policy.concurrency_group else None
-            if by is not None and key not in new and not (workload.unstarted_end_state or workload.finished_ms):
+            if by is None or key in new or key in self._retried:
+                continue
+            if not (workload.unstarted_end_state or workload.finished_ms):
                 raise Wrong(f"{key} goes on beside {by}, which supersedes it")
 
 

@@ -90,6 +90,7 @@ class Clients:
         """`also`: workloads that start again with it."""
         for again in (key, *also):
             self._checkers.asks_retry(again)
+            self._checkers.pipelines.asks_retry(again)
         self.request(Retry, key, index, failed, once=True)
 
     def approve(self, key: str) -> None:
