@@ -289,6 +289,15 @@ async def test_a_damaged_segment_is_refused_and_named() -> None:
         await hub.read(LOG, 0, 10)
 
 
+async def test_a_closed_hub_seals_no_more() -> None:
+    hub, broken = hub_of(segment_bytes=1), list[dict[str, object]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    hub.append(LOG, 0, b"more segments than are sealed at once")
+    hub.close()
+    await until(lambda: hub.sealed_bytes == log_machine.SEALS_MAX)
+    assert not broken
+
+
 def test_a_log_that_is_over_is_fetched_until_it_is_whole() -> None:
     hub = hub_of()
     hub.append(LOG, 0, b"abc")

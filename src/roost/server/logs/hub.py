@@ -66,6 +66,7 @@ class LogHub:
         self._waiters: WeakKeyDictionary[LogEntry, asyncio.Future[None]] = WeakKeyDictionary()
         self._opened: OrderedDict[tuple[str, Segment], tuple[bytes, list[Stamp]]] = OrderedDict()
         self._failures = logging.RateLimitedLogger("logs")
+        self._is_closed = False
         found = tails.found()
         if isinstance(found, LogsUnavailable):
             log.error("local ends of logs cannot be read", error=found.reason)
@@ -197,6 +198,7 @@ class LogHub:
 
     def close(self) -> None:
         """End with what is under way. The rest is in local parts, and sealed after the next start."""
+        self._is_closed = True
         self._pool.shutdown()
 
     async def _settle(self, names: list[str], end_of: EndOf) -> None:
@@ -212,7 +214,7 @@ class LogHub:
             self.machine.settle(name, end, _now_ms())
 
     def _seal_more(self) -> None:
-        for seal in self.machine.seals(_now_ms()):
+        for seal in () if self._is_closed else self.machine.seals(_now_ms()):
             sealing = asyncio.get_running_loop().run_in_executor(self._pool, self._seal, seal)
             sealing.add_done_callback(partial(self._was_sealed, seal))
 
