@@ -55,6 +55,18 @@ def test_folders_go_with_their_last_blob(tmp_path: Path, blobs: FileLogs) -> Non
     assert list((tmp_path / "logs").iterdir()) == []
 
 
+def test_folders_without_blobs_go_with_what_is_above_or_with_a_restart(tmp_path: Path, blobs: FileLogs) -> None:
+    """They stay for the next part of a log, which comes at once."""
+    for key in ("a/b/1", "c/d/1"):
+        blobs.append(key, 0, b"x")
+        blobs.drop(key)
+    assert (tmp_path / "logs" / "a" / "b").is_dir()
+    blobs.drop("a")
+    assert [path.name for path in (tmp_path / "logs").rglob("*")] == ["c", "d"]
+    assert FileLogs(tmp_path / "logs").found() == []
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_few_files_are_open_however_many_blobs_there_are(tmp_path: Path, blobs: FileLogs) -> None:
     keys = [f"web/{number}/0/1" for number in range(20)]

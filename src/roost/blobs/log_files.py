@@ -97,19 +97,26 @@ class FileLogs:
 
     @_answering
     def drop(self, key: str) -> None:
-        path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(key)))
+        """Folders stay when their last file goes, because the next one soon comes; they go with what is above."""
+        file = self._path(key)
+        folder = file.removesuffix(ENDING)
+        gone = f"{self._root}/{GONE}{time.monotonic_ns()}"
         with self._lock:
             for found in [found for found in self._files if found == key or found.startswith(f"{key}/")]:
                 os.close(self._files.pop(found).descriptor)
-            self._path(key).unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
-                path.rename(self._root / f"{GONE}{time.monotonic_ns()}")
-            self._drop_empty(path)
-        for gone in self._root.glob(f"{GONE}*"):  # also what was left when we were killed in the middle
-            shutil.rmtree(gone, ignore_errors=True)
+                os.unlink(file)
+            try:
+                os.rename(folder, gone)
+            except FileNotFoundError:
+                return
+            self._drop_empty(Path(folder))
+        shutil.rmtree(gone, ignore_errors=True)
 
     @_answering
     def found(self) -> list[LocalLog]:
+        for gone in self._root.glob(f"{GONE}*"):  # left by one that was killed in the middle
+            shutil.rmtree(gone, ignore_errors=True)
         return sorted(self._found(self._root, ""))
 
     def close(self) -> None:
@@ -127,6 +134,8 @@ class FileLogs:
                     yield LocalLog(name, status.st_size, status.st_mtime_ns // 1_000_000)
                 elif "+" not in entry.name and entry.is_dir(follow_symlinks=False):
                     yield from self._found(path / entry.name, f"{name}/")
+                    with contextlib.suppress(OSError):  # it is not empty
+                        os.rmdir(entry.path)
 
     def _drop_empty(self, path: Path) -> None:
         """Folders go with their last file; one that is not empty or not there ends the walk."""
@@ -145,9 +154,12 @@ class FileLogs:
             return None
 
     def _make(self, key: str) -> _File:
-        path = self._path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._keep(key, os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        path, flags = self._path(key), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        try:
+            return self._keep(key, os.open(path, flags, 0o600))
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return self._keep(key, os.open(path, flags, 0o600))
 
     def _keep(self, key: str, descriptor: int) -> _File:
         while len(self._files) >= self._open_files_max:
@@ -156,9 +168,9 @@ class FileLogs:
         file = self._files[key] = _File(descriptor)
         return file
 
-    def _path(self, key: str) -> Path:
+    def _path(self, key: str) -> str:
         names = [quote(part, safe="") for part in parts_of(key)]
         names[-1] += ENDING
         if any(len(name) > NAME_BYTES_MAX for name in names):
             raise ValueError(f"a part of the log's key is too long for a file name: {key!r}")
-        return self._root.joinpath(*names)
+        return "/".join((str(self._root), *names))

@@ -19,6 +19,8 @@ from roost.ports.objects import ObjectsUnavailable
 ENDING = "+object"
 NEW = "+new"  # the folder of files that are being written
 
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -47,8 +49,7 @@ class FileObjects:
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key, ENDING)
         new = self._root / NEW / uuid.uuid4().hex
-        make_private(new.parent)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = _in_folder(new, lambda: os.open(new, CREATE, 0o600))
         try:
             write_all(descriptor, data)
             os.fsync(descriptor)
@@ -57,11 +58,7 @@ class FileObjects:
             raise
         finally:
             os.close(descriptor)
-        while True:
-            make_private(path.parent)
-            with contextlib.suppress(FileNotFoundError):  # another thread has removed the folder when it was empty
-                os.replace(new, path)
-                break
+        _in_folder(path, lambda: os.replace(new, path))
         sync(path.parent)
 
     @_answering
@@ -107,3 +104,11 @@ class FileObjects:
         names = [quote(part, safe="") for part in parts_of(key)]
         names[-1] += ending
         return self._root.joinpath(*names)
+
+
+def _in_folder(path: Path, call: Callable[[], T]) -> T:
+    """Make the folder of a file only where it is missing. Another thread removes it at any time when it is empty."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return call()
+        make_private(path.parent)
