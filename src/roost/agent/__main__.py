@@ -15,6 +15,7 @@ from roost.agent.config import AgentOptions, read_identity, read_life, read_opti
 from roost.agent.host.fingerprint import UsageMeter, facts
 from roost.agent.log import log
 from roost.agent.service import Service
+from roost.allocation import keep_freed_memory
 from roost.drivers.process import ProcessDriver
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, kill_leftovers
@@ -38,6 +39,7 @@ def main() -> int:
         log(str(error))
         return WRONG_USAGE
     os.makedirs(options.directory, mode=0o700, exist_ok=True)
+    keep_freed_memory()
     uvloop.run(_live(options, socket_path, os.getppid()))
     return 0
 

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from roost.allocation import keep_freed_memory
 from roost.blobs.factory import open_blobs, open_objects
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
@@ -93,6 +94,7 @@ def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
     """Serve until a signal comes; return the exit code. A failure to start is one line on stderr."""
     import uvloop
 
+    keep_freed_memory()
     try:
         uvloop.run(serve(config, on_ready))
     except CannotStart as error:
