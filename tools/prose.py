@@ -8,8 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "roost"
+from tools.syntax import ROOT, Module, modules
 
 SENTENCE_WORDS_MAX = 25  # what a reader at night takes in at once
 LINE_COLUMNS_MAX = 100  # what fits beside another window
@@ -39,7 +38,7 @@ _REFUSED = {
 }
 REFUSED = {phrase.replace("_", " "): use for phrase, use in _REFUSED.items()}
 PHRASES = "|".join(re.escape(phrase) for phrase in REFUSED if phrase[0].isalpha())
-PATTERN = re.compile(rf"(?<![\w`/.-])(?:{PHRASES})(?![\w`(=/]|\.\w)|, too(?=[.;:,)]|$)")
+PATTERN = re.compile(rf"(?<![\w`/.-])(?:{PHRASES})(?![\w`(=/]|\.\w)|, too(?=[.;:,)]|$)", re.MULTILINE)
 
 
 def pages() -> list[Path]:
@@ -103,30 +102,29 @@ def sentences_of(block: str) -> list[str]:
     return re.split(r"(?<=[.!?])[)\"']?\s+", block)
 
 
-def check_source() -> Iterator[str]:
-    """Refused words in the source and its tests, each with its file and line."""
-    for folder in (SOURCE, ROOT / "lab", ROOT / "tests", ROOT / "tools"):
-        for path in sorted(folder.rglob("*.py")):
-            if "_pb2" not in path.name:
-                for number, found in refused_in(path.read_text(encoding="utf-8")):
-                    yield f"{path.relative_to(ROOT)}:{number}: '{found}': {REFUSED[found]}"
+def no_refused_words(module: Module) -> Iterator[str]:
+    """Refused words in a module, each with its file and line."""
+    for number, found in refused_in(module):
+        yield f"{module.place(number)}: '{found}': {REFUSED[found]}"
 
 
-def refused_in(text: str) -> Iterator[tuple[int, str]]:
+def refused_in(module: Module) -> Iterator[tuple[int, str]]:
     """Refused words in the comments, docstrings, texts and function names of a module."""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield from ((token.start[0], found) for found in PATTERN.findall(token.string.lower()))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+    if PATTERN.search(module.text.lower()):  # few modules: to find the comments takes longer than all the rest
+        for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+            if token.type == tokenize.COMMENT:
+                yield from ((token.start[0], found) for found in PATTERN.findall(token.string.lower()))
+    for node in module.nodes(ast.Constant):
+        if isinstance(node.value, str | bytes):
             value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
             # One word alone is data, such as the name of a node.
-            yield from ((node.lineno, found) for found in PATTERN.findall(value.lower()) if " " in value)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from ((node.lineno, found) for found in PATTERN.findall(node.name.lower().replace("_", " ")))
+            if " " in value:
+                yield from ((node.lineno, found) for found in PATTERN.findall(value.lower()))
+    for node in module.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        yield from ((node.lineno, found) for found in PATTERN.findall(node.name.lower().replace("_", " ")))
 
 
 if __name__ == "__main__":
-    complaints = [*check_docs(), *check_source()]
+    complaints = [*check_docs(), *(found for module in modules() for found in no_refused_words(module))]
     print("\n".join(complaints))
     sys.exit(bool(complaints))
