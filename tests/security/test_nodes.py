@@ -109,6 +109,19 @@ async def test_a_server_is_no_node() -> None:
         assert code == UNAUTHENTICATED and "server n1" in message
 
 
+async def test_a_refusal_waits_for_the_hello() -> None:
+    """Sent while an agent writes, it would reach the agent as an internal error of gRPC."""
+    async with gateway_server() as server:
+        bundle = authority().for_server("n1", ())
+        async with played(server.port, "n1", bundle) as agent:
+            await agent.call.wait_for_connection()
+            who = agent.channel.unary_unary(f"/{SERVICE}/Who")(b"")  # decided after the stream, on the same loop
+            assert await who.code() == UNAUTHENTICATED
+            assert not agent.call.done()
+            await agent.transmit(Hello(agent.node, "machine", Facts({"cpu": 1_000}), 1))
+            assert (await agent.ending())[0] == UNAUTHENTICATED
+
+
 async def test_a_node_cannot_play_the_server() -> None:
     """Its certificate is of the CA that agents trust, but not for that use."""
     evil, victim = new_bundle("evil"), new_bundle("n1")

@@ -175,10 +175,12 @@ class Gateway:
 
     async def _connect(self, _: object, context: grpc.aio.ServicerContext) -> None:
         try:
+            # Before any refusal: gRPC hides one that arrives while the agent writes behind an error of its own.
+            first = await _first_frame(context)
             status = await self._door.admit(context)
             if self._team is not None and not self._engine.ready:
                 raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
-            hello = await self._hello(status, context)
+            hello = await self._hello(first, status)
             await self._arriving.wait(min(PAUSE_S_PER_AGENT * len(self._engine.state.nodes), JOIN_PAUSE_S_MAX))
             async with self._joins:
                 outbox = await self._join(hello)
@@ -197,13 +199,8 @@ class Gateway:
         sure = self._team is None or self._team.leadership.is_sure()
         return pb.Leads(leads=self._engine.ready and sure).SerializeToString()
 
-    async def _hello(self, status: NodeCredential, context: grpc.aio.ServicerContext) -> Hello:
-        try:
-            async with asyncio.timeout(HELLO_S_MAX):
-                data = await context.read()
-        except TimeoutError:
-            raise GrpcRefusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_S_MAX} s") from None
-        frame = unpack_agent(parsed(pb.AgentFrame, data, NO_FRAME)) if data is not grpc.aio.EOF else None
+    async def _hello(self, first: bytes | None, status: NodeCredential) -> Hello:
+        frame = unpack_agent(parsed(pb.AgentFrame, first, NO_FRAME)) if first is not None else None
         if not isinstance(frame, Hello):
             raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "the first frame of an agent is its hello")
         with refusing():
@@ -356,6 +353,16 @@ class Gateway:
             await self._shipping.serve(await self._door.admit(context), self._door, context)
         except GrpcRefusal as refusal:
             await self._door.refuse(refusal, context)
+
+
+async def _first_frame(context: grpc.aio.ServicerContext) -> bytes | None:
+    """None: the peer sends nothing at all."""
+    try:
+        async with asyncio.timeout(HELLO_S_MAX):
+            data = await context.read()
+    except TimeoutError:
+        raise GrpcRefusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_S_MAX} s") from None
+    return None if data is grpc.aio.EOF else bytes(data)
 
 
 def frames_of(outbox: Outbox) -> int:
