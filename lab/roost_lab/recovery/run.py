@@ -141,6 +141,7 @@ class _Recovery:
         self._kill_all(kills)  # in this thread: a child of Roost dies with the thread that started it
         for user in users:
             user.join()
+        self._cluster.wait_until(self._all_up, "all servers are up", END_S_MAX)
         self._cluster.heal()
         if deleted:
             self._check_deleted(deleted, bool(counts["deleted"]), done)
@@ -219,6 +220,12 @@ class _Recovery:
             return next((server for server in self._cluster.servers if server.name in leaders), None)
         return None
 
+    def _all_up(self) -> bool:
+        for server in self._cluster.servers:
+            with Client(server.url, self._cluster.token) as client:
+                client.status()
+        return True
+
     # what every server answers afterwards
 
     def _check_job(self, job: RecoveryJob, is_accepted: bool, done: RoundDone, counts: Counter[str]) -> None:
@@ -272,7 +279,7 @@ class _Recovery:
             found[:] = [client.instances.get(PROJECT, name)]
             return found[0].is_over
 
-        self._cluster.wait_until(known, f"a server knows the end of {name}")
+        self._cluster.wait_until(known, f"a server knows the end of {name}", END_S_MAX)
         return found[0]
 
     def _check_deleted(self, name: str, is_certain: bool, done: RoundDone) -> None:
