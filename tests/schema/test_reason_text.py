@@ -11,6 +11,7 @@ from roost.model.reasons.attempts import (
     DependencyUnknown,
     ExitCode,
     GangRestart,
+    InputsFailed,
     NodeReserved,
     Preempted,
     Prefilled,
@@ -32,6 +33,7 @@ from roost.model.reasons.reason import (
     shortened,
 )
 from roost.model.reasons.subjects import InstanceRef, ProjectRef, WorkloadRef
+from roost.model.records.files import InputFailure, InputProblem
 from roost.schema.reason_text import HIDDEN, HIDDEN_PROJECT, SENTENCES, reason_view, render, render_text
 
 FOREIGN = InstanceRef("hidden", "covert", 0)
@@ -55,6 +57,11 @@ def test_every_reason_has_a_sentence_and_a_code_of_its_own() -> None:
         (CancelRequested(), "cancelled"),
         (ExitCode(3, 1), "step 2: exit code 3"),
         (NodeLost("n3", HeartbeatsMissing(15_000)), "node n3 lost: no heartbeat for 15s"),
+        (
+            InputsFailed(InputFailure(InputProblem.URL_FAILED, "tool", 404, "example.org answers 404", is_final=True)),
+            "input tool: its URL failed (example.org answers 404)",
+        ),
+        (InputsFailed(InputFailure(InputProblem.DISK_FULL)), "inputs: the disk of the node is full"),
         (Preempted(FOREIGN, 60, 40), "preempted by hidden/covert.0 (priority 60 over 40)"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
-from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.wire import agent_pb2 as pb
@@ -21,6 +21,7 @@ WITH_INPUTS = Run(
 PLAIN = Run(2, "default/job", 0, 1, b"")
 RESULT = Result(b'{"n":1}', size=9)
 REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12, 3, RESULT)
+NO_URL = InputFailure(InputProblem.URL_FAILED, "in/tool", 503, "example.org answers 503", is_final=False)
 GAPS = (OutputGap(OutputProblem.MISSING, "*.xml", required=True), OutputGap(OutputProblem.NOT_STORED))
 OUTPUTS = [
     Report(token, "ended", outputs=outputs)
@@ -39,6 +40,7 @@ FACTS = Facts(
         Beat(1, 2, 3, 4, (REPORT, LARGE, Report(2, "running", 7)), Usage(1, 2, 3), True, True),
         Beat(1, 2, 3, 4),
         Beat(1, 2, 3, 4, tuple(OUTPUTS)),
+        Beat(1, 2, 3, 4, (Report(4, "ended", cause="error", inputs_failed=NO_URL),)),
         Hello("n", "machine/1", FACTS, 9, ((WITH_INPUTS, OUTPUTS[0]),)),
     ],
 )

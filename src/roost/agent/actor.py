@@ -10,7 +10,7 @@ import msgspec
 
 from roost.agent.health.state import HealthState
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.spec.service import Check
@@ -60,6 +60,7 @@ class Attempt(msgspec.Struct):
     log_size: int = 0
     stderr_size: int | None = None
     result: Result | None = None
+    inputs_failed: InputFailure | None = None
     outputs: Outputs | None = None
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
@@ -83,6 +84,7 @@ class Attempt(msgspec.Struct):
             log_size=self.log_size,
             stderr_size=self.stderr_size,
             result=self.result,
+            inputs_failed=self.inputs_failed,
             outputs=self.outputs,
         )
 
@@ -281,7 +283,7 @@ class Actor:
         if event.cause == "stopped" and event.why is StopReason.UNHEALTHY:
             attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
         attempt.log_size, attempt.stderr_size, attempt.result = event.log_size, event.stderr_size, event.result
-        attempt.outputs, attempt.is_held = event.outputs, False
+        attempt.inputs_failed, attempt.outputs, attempt.is_held = event.inputs_failed, event.outputs, False
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:

@@ -26,7 +26,7 @@ from roost.agent.prepare import from_note, health, log_names, moved_up, prepare,
 from roost.model.errors import Invalid
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run, Usage
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.ports import driver
 
 ATTEMPTS_MAX = 4_096  # half of a keeper's table: ended attempts take room until the server knows of their end
@@ -235,23 +235,26 @@ class AgentMachine:
             effects += self._give_up(int(event.id), cause, event.error, now)
         return effects
 
-    def _give_up(self, token: int, cause: str, error: str, now: int) -> list[Effect]:
+    def _give_up(
+        self, token: int, cause: str, error: str, now: int, inputs_failed: InputFailure | None = None
+    ) -> list[Effect]:
         effects: list[Effect] = [LeaveHealth(token)]
         if token in self._files.fetching:
             effects.append(LeaveInputs(token))
         if self._files.is_before_driver(token):
             self._files.taken(token)
-        self.actor.ended(driver.Ended(str(token), cause, now, error=_line(error)), now)
+        end = driver.Ended(str(token), cause, now, error=_line(error), inputs_failed=inputs_failed)
+        self.actor.ended(end, now)
         return effects + self._say_goodbye(now)
 
     # files
 
-    def fetched(self, token: int, problem: str, now: int) -> list[Effect]:
-        """The inputs of a run are in its work directory, or a problem says why they never will be."""
+    def fetched(self, token: int, failure: InputFailure | None, now: int) -> list[Effect]:
+        """The inputs of a run are in its work directory, or a failure says why they never will be."""
         if token not in self._files.fetching:
             return []
         self._files.fetched(token)
-        effects = self._give_up(token, "error", problem, now) if problem else []
+        effects = self._give_up(token, "error", "", now, failure) if failure is not None else []
         return effects + self._release(now)
 
     def collected(self, token: int, outputs: Outputs, now: int) -> list[Effect]:
@@ -286,9 +289,7 @@ class AgentMachine:
         effects: list[Effect] = []
         for token in self._files.overdue(now):
             if token in self._files.fetching:
-                effects += self._give_up(
-                    token, "error", f"its inputs did not come in {FETCH_MS_MAX // 60_000} min", now
-                )
+                effects += self._give_up(token, "error", "", now, InputFailure(InputProblem.TIMED_OUT))
             elif token in self._files.collecting:
                 effects.append(LeaveOutputs(token))
                 effects += self._complete(token, self._files.not_stored(token), now)

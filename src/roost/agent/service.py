@@ -24,7 +24,7 @@ from roost.agent.results import ResultFiles
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, RunRequest
 from roost.supervisor import SupervisedTasks, Work
@@ -134,8 +134,8 @@ class Service:
             case _:
                 self.link.perform(effect)
 
-    def _fetched(self, token: int, problem: str) -> None:
-        self._perform(self.machine.fetched(token, problem, now_ms()))
+    def _fetched(self, token: int, failure: InputFailure | None) -> None:
+        self._perform(self.machine.fetched(token, failure, now_ms()))
 
     def _collected(self, token: int, outputs: Outputs) -> None:
         self._perform(self.machine.collected(token, outputs, now_ms()))

@@ -37,7 +37,7 @@ def _selected(part: InputPart) -> Iterable[Entry]:
     pattern = Pattern(part.pattern)
     chosen = [entry for entry in part.manifest.entries if pattern.matches(entry.path)]
     if not chosen:
-        raise Invalid(part.to or ".", f"no file of this input matches {part.pattern}")
+        raise Invalid(part.to or ".", f"no file of this input matches {part.pattern}", code="no_match")
     return chosen
 
 
@@ -46,13 +46,13 @@ def _add_folders(found: dict[str, Entry], path: str) -> None:
     for depth in range(1, len(names)):
         place = "/".join(names[:depth])
         if not isinstance(found.setdefault(place, FolderEntry(place, FOLDER_MODE)), FolderEntry):
-            raise Invalid(place, "is a folder in one input and a file in another")
+            raise Invalid(place, "is a folder in one input and a file in another", code="same_path")
 
 
 def _add(found: dict[str, Entry], entry: Entry) -> None:
     other = found.setdefault(entry.path, entry)
     if other is not entry and not (isinstance(other, FolderEntry) and isinstance(entry, FolderEntry)):
-        raise Invalid(entry.path, "is in two inputs")
+        raise Invalid(entry.path, "is in two inputs", code="same_path")
 
 
 def _at(entry: Entry, path: str) -> Entry:

@@ -15,6 +15,7 @@ from roost.model.errors import Invalid
 from roost.ports.blobs import BLOB_BYTES_MAX, SHA256
 
 CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}  # other file systems, old kernels
+WRONG_BYTES = "wrong_bytes"  # the code of an error: bytes are not those of their entry
 COPY_BYTES = 8 << 20  # of one call to the kernel
 
 
@@ -131,15 +132,15 @@ def write_verified(descriptor: int, file: FileEntry, chunks: Iterable[bytes | me
     for chunk in chunks:
         written += len(chunk)
         if written > file.size:
-            raise Invalid(file.path, f"has more than the {file.size} bytes of the manifest")
+            raise Invalid(file.path, f"has more than the {file.size} bytes of the manifest", code=WRONG_BYTES)
         hasher.update(chunk)
         rest = memoryview(chunk)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
     if written < file.size:
-        raise Invalid(file.path, f"has {written} bytes instead of the {file.size} of the manifest")
+        raise Invalid(file.path, f"has {written} bytes instead of the {file.size} of the manifest", code=WRONG_BYTES)
     if SHA256 + hasher.hexdigest() != file.digest:
-        raise Invalid(file.path, "the bytes have another digest than in the manifest")
+        raise Invalid(file.path, "the bytes have another digest than in the manifest", code=WRONG_BYTES)
 
 
 def copy(source: int, target: NewFile, owner: int | None = None) -> None:

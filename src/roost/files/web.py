@@ -19,8 +19,9 @@ Read = Callable[[int, int], bytes | memoryview]  # bytes from an offset on; so m
 class WebTrouble(Exception):
     """It did not work. `is_final`: it will not, however often it is tried."""
 
-    def __init__(self, message: str, *, is_final: bool = False) -> None:
+    def __init__(self, message: str, *, is_final: bool = False, status: int = 0) -> None:
         super().__init__(message)
+        self.status = status  # of HTTP; 0: there was no answer
         self.is_final = is_final
 
 
@@ -89,7 +90,7 @@ def _open(request: urllib.request.Request) -> http.client.HTTPResponse:
     except urllib.error.HTTPError as error:
         is_final = error.code < 500 and error.code not in LATER
         answer_text = "redirects to another scheme" if error.code < 400 else f"answers {error.code} {error.reason}"
-        raise WebTrouble(f"{_host(request.full_url)} {answer_text}", is_final=is_final) from None
+        raise WebTrouble(f"{_host(request.full_url)} {answer_text}", is_final=is_final, status=error.code) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         is_final = isinstance(error, ValueError) or isinstance(reason, ssl.SSLCertVerificationError)

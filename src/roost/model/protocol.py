@@ -7,7 +7,7 @@ their attempt, and a report can only move an attempt forward.
 import msgspec
 
 from roost import __version__
-from roost.model.records.files import Outputs, RunInput
+from roost.model.records.files import InputFailure, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.records.secret import Handed
@@ -81,6 +81,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
     stderr_size: int | None = None  # of an end: likewise of the log of its stderr; None: it has none
     result: Result | None = None  # of an end: what its process left in the file ROOST_RESULT
+    inputs_failed: InputFailure | None = None  # of an end by `error`: which inputs did not come, and why
     outputs: Outputs | None = None  # of an end: the files that were collected; None: none were asked for
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.result import Result
 from roost.model.records.secret import Hidden
 
@@ -109,6 +109,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     rss_max: int = 0  # bytes; 0: too little to be distinguished from the keeper's own
     log_size: int = 0
     stderr_size: int | None = None  # None: it has no log of its own
+    inputs_failed: InputFailure | None = None  # fetched by the agent
     outputs: Outputs | None = None  # collected by the agent
     result: Result | None = None  # read by the agent from the run's own directory, not by the driver
 

@@ -24,7 +24,7 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
-from roost.model.records.files import OutputGap, OutputProblem
+from roost.model.records.files import InputProblem, OutputGap, OutputProblem
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
@@ -258,6 +258,29 @@ def _result_not_kept(why: attempts.ResultNotKept, _: Visible | None) -> str:
     return f"result not kept: {texts[why.problem]}"
 
 
+FAILURE_TEXTS = {
+    InputProblem.NOT_FOUND: "the blob store does not have it; send it again and submit",
+    InputProblem.WRONG_BYTES: "its bytes are others than its digest or size says",
+    InputProblem.UNSAFE_PATH: "it leads out of the work directory, or its set is damaged",
+    InputProblem.SAME_PATH: "two inputs have this path",
+    InputProblem.NO_MATCH: "no file matches its pattern",
+    InputProblem.TOO_LARGE: "a work directory cannot have so many files or bytes",
+    InputProblem.DISK_FULL: "the disk of the node is full",
+    InputProblem.DISK_FAILED: "the disk of the node refused it",
+    InputProblem.URL_FAILED: "its URL failed",
+    InputProblem.REFUSED: "the server refused it",
+    InputProblem.TIMED_OUT: "it did not come in time",
+    InputProblem.AGENT_FAILED: "the agent failed; its log has more",
+}
+
+
+def _inputs_failed(why: attempts.InputsFailed, _: Visible | None) -> str:
+    failure = why.failure
+    detail = f" ({failure.detail})" if failure.detail else ""
+    subject = f"input {failure.path}" if failure.path else "inputs"
+    return f"{subject}: {FAILURE_TEXTS[failure.problem]}{detail}"
+
+
 GAP_TEXTS = {
     OutputProblem.MISSING: "no file matches",
     OutputProblem.TOO_LARGE: "too large",
@@ -299,6 +322,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.KilledBySignal: "{step}killed by signal {signal}{detail}",
     attempts.TimeoutExceeded: "{step}timeout of {limit_ms} exceeded",
     attempts.StartFailed: lambda why, _: _value("step", why.step, None) + (why.error or "could not be started"),
+    attempts.InputsFailed: _inputs_failed,
     attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
     attempts.ResultNotKept: _result_not_kept,

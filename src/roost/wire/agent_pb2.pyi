@@ -693,6 +693,7 @@ class Report(_message.Message):
     STDERR_SIZE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    INPUTS_FAILED_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -720,6 +721,10 @@ class Report(_message.Message):
     def outputs(self) -> Global___Outputs:
         """of an ended attempt that has outputs"""
 
+    @_builtins.property
+    def inputs_failed(self) -> Global___InputFailure:
+        """of an attempt that ended by error: which inputs did not come, and why"""
+
     def __init__(
         self,
         *,
@@ -736,11 +741,12 @@ class Report(_message.Message):
         stderr_size: _builtins.int | None = ...,
         result: Global___Result | None = ...,
         outputs: Global___Outputs | None = ...,
+        inputs_failed: Global___InputFailure | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -784,6 +790,41 @@ class Result(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class InputFailure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    IS_FINAL_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """not_found | wrong_bytes | unsafe_path | same_path | no_match | too_large | disk_full | ..."""
+    path: _builtins.str
+    status: _builtins.int
+    """of HTTP"""
+    detail: _builtins.str
+    """what the disk, the URL or the server says"""
+    is_final: _builtins.bool
+    """another attempt would find the same"""
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+        path: _builtins.str = ...,
+        status: _builtins.int = ...,
+        detail: _builtins.str = ...,
+        is_final: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "is_final", b"is_final", "path", b"path", "problem", b"problem", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InputFailure: _TypeAlias = InputFailure  # noqa: Y015
 
 @_typing.final
 class Outputs(_message.Message):

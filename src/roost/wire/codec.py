@@ -8,7 +8,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
-from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
@@ -157,6 +157,8 @@ def _pack_report(report: Report) -> pb.Report:
     result = report.result
     if result is not None:
         fields["result"] = pb.Result(data=result.data, problem=result.problem or "", size=result.size)
+    if report.inputs_failed is not None:
+        fields["inputs_failed"] = pb.InputFailure(**msgspec.structs.asdict(report.inputs_failed))
     if report.outputs is not None:
         fields["outputs"] = _pack_outputs(report.outputs)
     return pb.Report(unready=not fields.pop("ready"), **fields)
@@ -177,12 +179,18 @@ def _unpack_report(report: pb.Report) -> Report:
         report.step, report.error, not report.unready, report.log_size,
         report.stderr_size if report.HasField("stderr_size") else None,
         _unpack_result(report.result) if report.HasField("result") else None,
+        _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None,
         _unpack_outputs(report.outputs) if report.HasField("outputs") else None,
     )  # fmt: skip
 
 
 def _unpack_result(result: pb.Result) -> Result:
     return Result(result.data, cast(ResultProblem, result.problem) if result.problem else None, result.size)
+
+
+def _unpack_failure(failure: pb.InputFailure) -> InputFailure:
+    problem = cast(InputProblem, failure.problem)
+    return InputFailure(problem, failure.path, failure.status, failure.detail, failure.is_final)
 
 
 def _unpack_outputs(outputs: pb.Outputs) -> Outputs:

@@ -14,7 +14,7 @@ from roost.agent.files.transfers import Transfers
 from roost.blobs.memory import MemoryBlobs
 from roost.files.manifest import Manifest, encode
 from roost.files.scan import scan
-from roost.model.records.files import Outputs, RunInput
+from roost.model.records.files import InputFailure, Outputs, RunInput
 from roost.model.spec.files import OutputBlock
 from roost.ports.blobs import Stored, Upload, WrongBytes, digest_of
 from roost.wire import agent_pb2 as pb
@@ -131,7 +131,7 @@ class Node:
 
     def __init__(self, directory: Path, server: FileServer, cache_bytes: int) -> None:
         self.directory = directory
-        self.fetched: dict[int, str] = {}
+        self.fetched: dict[int, InputFailure | None] = {}
         self.collected: dict[int, Outputs] = {}
         self._changed = asyncio.Event()
         self.transfers = Transfers(str(directory), cache_bytes, server.call, self._fetched, self._collected)
@@ -143,10 +143,12 @@ class Node:
         self.transfers.perform(FetchInputs(token, inputs, str(self.folder(token))))
 
     async def have(self, *inputs: RunInput, token: int = 1) -> str:
-        """Fetch, and wait; the problem, if there is one."""
+        """Fetch, and wait; the problem with its path, status and detail, if there is one."""
         self.fetch(*inputs, token=token)
         await self.until(lambda: token in self.fetched)
-        return self.fetched.pop(token)
+        failure = self.fetched.pop(token)
+        facts = (failure.problem, failure.path, failure.status, failure.detail) if failure is not None else ()
+        return " ".join(str(fact) for fact in facts if fact)
 
     async def collect(self, *outputs: OutputBlock, token: int = 1) -> Outputs:
         self.transfers.perform(CollectOutputs(token, outputs, str(self.folder(token))))
@@ -159,8 +161,8 @@ class Node:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _fetched(self, token: int, problem: str) -> None:
-        self.fetched[token] = problem
+    def _fetched(self, token: int, failure: InputFailure | None) -> None:
+        self.fetched[token] = failure
         self._changed.set()
 
     def _collected(self, token: int, outputs: Outputs) -> None:

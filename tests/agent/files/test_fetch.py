@@ -61,7 +61,7 @@ async def test_runs_that_begin_together_fetch_a_shared_input_once(tmp_path: Path
         for token in range(1, 41):
             node.fetch(RunInput("", digest), token=token)
         await node.until(lambda: len(node.fetched) == 40)
-        assert set(node.fetched.values()) == {""}
+        assert set(node.fetched.values()) == {None}
         assert set(server.sent.values()) == {1}
         assert all((node.folder(token) / "sub" / "large").read_bytes() == LARGE for token in range(1, 41))
 
@@ -93,7 +93,7 @@ async def test_a_path_in_two_inputs_is_named(tmp_path: Path, source: Path) -> No
     server = FileServer()
     digest = await server.store(source)
     async with node_of(tmp_path / "agent", server) as node:
-        assert await node.have(RunInput("x", digest), RunInput("x", digest)) == "inputs: x/a: is in two inputs"
+        assert await node.have(RunInput("x", digest), RunInput("x", digest)) == "same_path x/a"
         assert not node.folder().exists()
 
 
@@ -155,7 +155,7 @@ async def test_a_full_disk_is_a_problem_unless_the_cache_can_make_room(small_dis
         remove_tree(node.folder())
         assert await node.have(RunInput("", second), token=2) == "", "the first one has left the cache"
         assert (node.folder(2) / "sub" / "large").read_bytes() == LARGE[::-1]
-        assert await node.have(RunInput("", first), token=3) == "inputs: No space left on device"
+        assert await node.have(RunInput("", first), token=3) == "disk_full No space left on device"
         assert not node.folder(3).exists()
         remove_tree(node.folder(2))
         assert await node.have(RunInput("", first), token=4) == ""
@@ -222,11 +222,11 @@ async def test_a_url_with_other_bytes_or_none_is_a_problem(tmp_path: Path, site:
     pages |= {"/tool": b"something else", "/file": b"-> file:///etc/passwd"}
     async with node_of(tmp_path / "agent", FileServer()) as node:
         problem = await node.have(RunInput("tool", url=f"{site}/tool", sha256=sha256(LARGE)))
-        assert problem == "inputs: tool: the file at the URL has another sha256"
+        assert problem == "wrong_bytes tool"
         problem = await node.have(RunInput("tool", url=f"{site}/none?password=1", sha256=sha256(LARGE)))
-        assert problem == "inputs: tool: 127.0.0.1 answers 404 Not Found"
+        assert problem == "url_failed tool 404 127.0.0.1 answers 404 Not Found"
         problem = await node.have(RunInput("tool", url=f"{site}/file", sha256=sha256(LARGE)))
-        assert problem == "inputs: tool: 127.0.0.1 redirects to another scheme"
+        assert problem == "url_failed tool 302 127.0.0.1 redirects to another scheme"
         assert not node.folder().exists() and not list((tmp_path / "agent" / "inputs").glob("draft-*"))
 
 

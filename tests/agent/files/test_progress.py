@@ -27,13 +27,14 @@ from roost.agent.machine import (
 )
 from roost.agent.prepare import from_note, note
 from roost.model.protocol import Drop, Report, Run, Stop, Welcome
-from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.spec.files import OutputBlock, OutputsWhen
 from roost.ports.driver import Ended, KnownRun, KnownRuns, RunRequest, Started, StopReason
 from tests.agent.test_machine import HELLO_MS, LEASE_MS, SESSION, answered, causes, machine_with, starts
 from tests.core.scene import job, wanted
 
+MISSING = InputFailure(InputProblem.NOT_FOUND, "data/a", is_final=True)
 INPUTS = (RunInput("data", "sha256:" + "1" * 64),)
 LOG = "default/j/1/1.1"
 STORED = Outputs(FileSet("sha256:" + "2" * 64, 1, 10))
@@ -78,17 +79,17 @@ def test_a_run_with_inputs_begins_when_they_are_there() -> None:
         FetchInputs(1, INPUTS, "/agent/work/1")
     ]
     assert list(reports(machine, 1_300)) == [2], "nothing is reported that a later agent would not know"
-    (request,) = machine.fetched(1, "", 1_400)
+    (request,) = machine.fetched(1, None, 1_400)
     assert isinstance(request, RunRequest) and request.id == "1" and request.dir == "/agent/work/1"
     assert reports(machine, 1_700)[1].state == "starting"
-    assert machine.fetched(1, "", 1_800) == []
+    assert machine.fetched(1, None, 1_800) == []
 
 
 def test_inputs_that_never_come_end_the_attempt_before_it_began() -> None:
     machine, _ = machine_with(run(1, inputs=True))
-    assert machine.fetched(1, "data/a: it is not there", 1_400) == [LeaveHealth(1)]
+    assert machine.fetched(1, MISSING, 1_400) == [LeaveHealth(1)]
     report = reports(machine, 1_400)[1]
-    assert (report.state, report.cause, report.error) == ("ended", "error", "data/a: it is not there")
+    assert (report.state, report.cause, report.error, report.inputs_failed) == ("ended", "error", "", MISSING)
 
 
 def test_inputs_have_a_deadline() -> None:
@@ -96,8 +97,8 @@ def test_inputs_have_a_deadline() -> None:
     end = HELLO_MS + 1 + FETCH_MS_MAX
     assert machine.tick(end - 1).count(LeaveInputs(1)) == 0
     assert LeaveInputs(1) in machine.tick(end)
-    assert causes(machine)[1][0] == "error" and "did not come" in causes(machine)[1][1]
-    assert machine.fetched(1, "", end + 1) == []
+    assert machine.actor.attempts[1].inputs_failed == InputFailure(InputProblem.TIMED_OUT)
+    assert machine.fetched(1, None, end + 1) == []
 
 
 def test_a_stop_while_inputs_are_fetched_is_the_end_and_nothing_starts_later() -> None:
@@ -105,7 +106,7 @@ def test_a_stop_while_inputs_are_fetched_is_the_end_and_nothing_starts_later() -
     effects = answered(machine, 1_020, base=1, generation=2, orders=(Stop(1, 50, "asked for"),))
     assert effects == [LeaveHealth(1), LeaveInputs(1)]
     assert reports(machine, 1_020)[1].cause == "stopped"
-    assert machine.fetched(1, "", 1_030) == []
+    assert machine.fetched(1, None, 1_030) == []
     dropped = answered(machine, 1_050, acknowledged=1, base=2, generation=3, orders=(Drop(1),))
     assert dropped == [Forget(1), ReleaseLog(LOG)]
 
@@ -113,7 +114,7 @@ def test_a_stop_while_inputs_are_fetched_is_the_end_and_nothing_starts_later() -
 def test_a_drop_while_inputs_are_fetched_is_the_end() -> None:
     machine, _ = machine_with(run(1, inputs=True))
     assert answered(machine, 1_020, base=1, generation=2, orders=(Drop(1),)) == [LeaveHealth(1), LeaveInputs(1)]
-    assert machine.fetched(1, "", 1_030) == []
+    assert machine.fetched(1, None, 1_030) == []
 
 
 def test_the_lease_ends_what_is_fetched_unless_it_runs_without_one() -> None:
@@ -136,7 +137,7 @@ def test_nothing_begins_between_a_hello_and_its_welcome() -> None:
     hello = machine.link.opened("", 4_900)
     machine.link.sent()
     assert [getattr(effect, "frame").runs for effect in hello if isinstance(effect, SendFrame)] == [()]  # noqa: B009
-    assert machine.fetched(1, "", 4_950) == [] and machine.fetched(2, "", 4_950) == []
+    assert machine.fetched(1, None, 4_950) == [] and machine.fetched(2, None, 4_950) == []
     effects = machine.resolve(machine.link.received(Welcome(SESSION + 1, 4_900, LEASE_MS, 1, (run(1),)), 4_960), 4_960)
     assert starts(effects) == ["1"] and causes(machine)[2][0] == "stopped"
 
@@ -171,8 +172,8 @@ def test_a_run_waits_for_the_inputs_of_the_run_before_it() -> None:
     """The driver would begin it at once: it does not know the other one."""
     machine, effects = machine_with(run(1, inputs=True), run(2, after=1), run(3, inputs=True, after=2))
     assert starts(effects) == []
-    assert machine.fetched(3, "", 1_300) == []
-    assert [(item.id, item.after) for item in machine.fetched(1, "", 1_400) if isinstance(item, RunRequest)] == [
+    assert machine.fetched(3, None, 1_300) == []
+    assert [(item.id, item.after) for item in machine.fetched(1, None, 1_400) if isinstance(item, RunRequest)] == [
         ("1", ""),
         ("2", "1"),
         ("3", "2"),
@@ -182,7 +183,7 @@ def test_a_run_waits_for_the_inputs_of_the_run_before_it() -> None:
 def test_a_run_moves_up_when_the_one_before_it_gets_no_inputs() -> None:
     machine, effects = machine_with(run(1), run(2, inputs=True, after=1), run(3, after=2))
     assert starts(effects) == ["1"]
-    effects = machine.fetched(2, "it is not there", 1_400)
+    effects = machine.fetched(2, MISSING, 1_400)
     (request,) = [effect for effect in effects if isinstance(effect, RunRequest)]
     assert (request.id, request.after) == ("3", "1")
     order = from_note(request.note)

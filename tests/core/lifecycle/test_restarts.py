@@ -3,6 +3,7 @@
 import pytest
 
 from roost.core.lifecycle.restarts import STEADY_MS
+from roost.model.records.files import InputFailure, InputProblem
 from roost.model.records.workload import DEFAULT_RESTART
 from tests.core.scene import Scene, job, outcome, service
 
@@ -28,6 +29,43 @@ def test_an_attempt_is_repeated_for_the_causes_that_were_named(
     scene.submit(job("web", retries=retries))
     scene.ended("web.0", code=code, cause=cause)
     assert (scene.states("web.0") == ["placed"]) is again
+
+
+FULL = InputFailure(InputProblem.DISK_FULL)
+GONE = InputFailure(InputProblem.NOT_FOUND, "data", is_final=True)
+
+
+@pytest.mark.parametrize(
+    ("retries", "failure", "again"),
+    [
+        (1, FULL, True),
+        ({"max": 1, "on": ["failed"]}, FULL, True),
+        ({"max": 1, "on": ["timed_out"]}, FULL, False),
+        (0, FULL, False),
+        (3, GONE, False),
+        ({"max": 3, "on": ["failed"]}, GONE, False),
+    ],
+)
+def test_inputs_are_fetched_again_where_that_can_help(retries: object, failure: InputFailure, again: bool) -> None:
+    scene = Scene("a")
+    scene.submit(job("web", retries=retries))
+    scene.ended("web.0", cause="error", code=None, inputs_failed=failure)
+    assert scene.states("web.0") == (["queued"] if again else ["failed"])
+    scene.wait("10s")
+    assert scene.states("web.0") == (["placed"] if again else ["failed"])
+
+
+def test_inputs_are_fetched_again_after_longer_and_longer_pauses_and_at_most_so_often() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", retries=6))
+    pauses = []
+    for _ in range(6):
+        scene.ended("web.0", cause="error", code=None, inputs_failed=FULL)
+        pauses.append(scene.instance("web.0").not_before_ms - scene.now)
+        scene.wait("1m")
+    assert pauses == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
+    scene.ended("web.0", cause="error", code=None, inputs_failed=FULL)
+    assert scene.states("web.0") == ["failed"]
 
 
 def test_retries_end_with_the_last_ending() -> None:

@@ -5,9 +5,12 @@ from typing import Any
 from roost.core.explain.why import why
 from roost.core.nodes.flaky import ENDS_MAX, FAILING_MAX, FIRST_MS, WINDOW_MS
 from roost.model.reasons.nodes import NodeFlaky
+from roost.model.records.files import InputFailure, InputProblem
 from roost.model.records.node import FLAKY
 from roost.schema.reason_text import render_text
 from tests.core.scene import Scene, job, service
+
+GONE = InputFailure(InputProblem.NOT_FOUND, "data", is_final=True)
 
 
 def fail(scene: Scene, *names: str, node: str = "a", **fields: Any) -> None:
@@ -56,6 +59,13 @@ def test_runs_that_could_not_be_started_count() -> None:
         scene.submit(job(name, placement={"require": ["name == 'a'"]}))
         scene.ended(f"{name}.0", cause="error", code=None, error="no such image")
     assert is_flaky(scene)
+
+
+def test_inputs_that_a_node_could_not_fetch_count_unless_no_node_can() -> None:
+    for failure, counts in ((InputFailure(InputProblem.DISK_FULL), True), (GONE, False)):
+        scene = Scene("a", "b")
+        fail(scene, "one", "two", "three", cause="error", signal=None, inputs_failed=failure)
+        assert is_flaky(scene) is counts
 
 
 def test_it_is_avoided_even_if_it_is_empty_and_all_others_are_nearly_full() -> None:

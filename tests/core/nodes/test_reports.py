@@ -5,9 +5,12 @@ import pytest
 
 from roost.model.events import NodeConnected, ReportsReceived
 from roost.model.protocol import Hello, Report
-from roost.model.reasons.attempts import ExitCode, KilledBySignal, StartFailed, TimeoutExceeded
+from roost.model.reasons.attempts import ExitCode, InputsFailed, KilledBySignal, StartFailed, TimeoutExceeded
 from roost.model.reasons.reason import Reason
+from roost.model.records.files import InputFailure, InputProblem
 from tests.core.scene import Scene, facts_of, job, outcome
+
+MISSING = InputFailure(InputProblem.NOT_FOUND, "data/a", is_final=True)
 
 
 def test_a_new_agent_is_a_ready_node_and_gets_its_whole_assignment() -> None:
@@ -142,6 +145,7 @@ def test_the_life_of_an_instance() -> None:
         (Report(0, "ended", cause="exited", signal=9, error="too much"), "failed", KilledBySignal(9, 0, "too much")),
         (Report(0, "ended", cause="timed_out", signal=9), "timed_out", TimeoutExceeded(10_000)),
         (Report(0, "ended", cause="error", error="no such program"), "failed", StartFailed("no such program")),
+        (Report(0, "ended", cause="error", inputs_failed=MISSING), "failed", InputsFailed(MISSING)),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", ["placed", "running"])

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from roost.model.protocol import Hello, Report, Run
-from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.spec.document import encode_document, read_document
@@ -76,6 +76,18 @@ WRONG = {
             ("many gaps", Outputs(None, (OutputGap(OutputProblem.MISSING),) * 101), "gaps"),
             ("a strange problem", Outputs(None, (OutputGap("lazy"),)), "gaps"),  # type: ignore[arg-type]
             ("a long path", Outputs(None, (OutputGap(OutputProblem.MISSING, "x" * 1_025),)), "gaps.path"),
+        )
+    },
+    **{
+        f"inputs that failed with {what}": (
+            Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", inputs_failed=failure)),)),
+            f"reports[5].inputs_failed.{path}: ",
+        )
+        for what, failure, path in (
+            ("a strange problem", InputFailure("lazy"), "problem"),  # type: ignore[arg-type]
+            ("a long path", InputFailure(InputProblem.NOT_FOUND, "x" * 1_025), "path"),
+            ("a negative status", InputFailure(InputProblem.URL_FAILED, "x", -1), "status"),
+            ("a text of several lines", InputFailure(InputProblem.REFUSED, "x", 0, "a\nb"), "detail"),
         )
     },
     "a run without an input of its document": (

@@ -34,7 +34,11 @@ REFUSED = {
 
 
 class TransferRefused(Exception):
-    """The server will not do it, also not later; the message says why."""
+    """The server will not do it, also not later; the message says why. `is_missing`: it does not have the bytes."""
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class Content(NamedTuple):
@@ -220,7 +224,8 @@ class FileClient:
             except grpc.aio.AioRpcError as error:
                 refusals += error.code() in REFUSED
                 if refusals >= REFUSALS_MAX or error.code() is grpc.StatusCode.NOT_FOUND:
-                    raise TransferRefused(error.details() or error.code().name) from None
+                    is_missing = error.code() is grpc.StatusCode.NOT_FOUND
+                    raise TransferRefused(error.details() or error.code().name, is_missing=is_missing) from None
             except (grpc.aio.UsageError, OSError):
                 pass  # there is no server now
             self._job.pause(next(pauses))

@@ -15,7 +15,7 @@ from roost.files import web
 from roost.files.cache import InputCache
 from roost.files.manifest import MANIFEST_BYTES_MAX, SMALL_BYTES, FileEntry, Manifest, decode
 from roost.files.merge import InputPart, merge
-from roost.files.unpack import Unpack
+from roost.files.unpack import WRONG_BYTES, Unpack
 from roost.model.errors import Invalid, TooMuch
 from roost.model.records.files import RunInput
 from roost.ports.blobs import CHUNK_BYTES_MAX, SHA256, digest_of
@@ -25,6 +25,16 @@ URL_BYTES_MAX = 64 << 30  # as a blob
 URL_TRIES_MAX = 8  # about a minute; another attempt of the workload tries again
 FILE_MODE = 0o644  # of a file from a URL
 READ_BYTES = 1 << 20
+
+
+class UrlFailed(Exception):
+    """A file did not come from its URL, after all tries."""
+
+    def __init__(self, path: str, trouble: web.WebTrouble) -> None:
+        super().__init__(str(trouble))
+        self.path = path
+        self.status = trouble.status
+        self.is_final = trouble.is_final
 
 
 class Flights:
@@ -57,7 +67,8 @@ class Flights:
 class Fetch:
     """The inputs of one run. `run` blocks.
 
-    Raises Invalid, TooMuch and TransferRefused for what cannot be, OSError for what the disk refuses, TransferStopped.
+    Raises Invalid, TooMuch and TransferRefused for what cannot be, OSError for what the disk refuses, UrlFailed,
+    TransferStopped.
     """
 
     def __init__(
@@ -158,7 +169,8 @@ class Fetch:
                     self._cache.add(digest, len(data), [data])
                 except TooMuch:
                     if digest_of(data) != digest:
-                        raise Invalid(digest, "the bytes of the manifest have another digest") from None
+                        message = "the bytes of the manifest have another digest"
+                        raise Invalid(digest, message, code=WRONG_BYTES) from None
                     return {digest}
             return set()
 
@@ -177,7 +189,7 @@ class Fetch:
             except TooMuch:
                 continue
             except Invalid:
-                raise Invalid(item.to, "the file at the URL has another sha256") from None
+                raise Invalid(item.to, "the file at the URL has another sha256", code=WRONG_BYTES) from None
             downloads.pop(digest).unlink()
         return set(downloads)
 
@@ -189,7 +201,7 @@ class Fetch:
                 return
             except web.WebTrouble as trouble:
                 if trouble.is_final or turn == URL_TRIES_MAX - 1:
-                    raise Invalid(item.to, str(trouble)) from None
+                    raise UrlFailed(item.to, trouble) from None
                 self._job.pause(min(2.0**turn, 15.0))
 
 

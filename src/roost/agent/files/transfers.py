@@ -1,12 +1,12 @@
 """Transfers of files: carries out what the agent's machine asks for, some at a time, each in a thread."""
 
 import asyncio
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from roost.agent.files.client import Call, FileClient, TransferRefused
+from roost.agent.files.client import Call, FileClient
 from roost.agent.files.collect import Collect
+from roost.agent.files.failure import failure_of
 from roost.agent.files.fetch import Fetch, Flights
 from roost.agent.files.job import TransferJob, in_thread
 from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, LeaveInputs, LeaveOutputs
@@ -14,13 +14,12 @@ from roost.agent.log import log
 from roost.agent.prepare import RESULT_NAME
 from roost.files.cache import InputCache
 from roost.files.select import TransferStopped, gap
-from roost.model.errors import RoostError
-from roost.model.records.files import OutputProblem, Outputs
+from roost.model.records.files import InputFailure, OutputProblem, Outputs
 
 FETCHES_MAX = 4  # at a time: more share the same network and disk, and each holds two chunks of 8 MiB
 COLLECTIONS_MAX = 4  # likewise
 
-Fetched = Callable[[int, str], None]
+Fetched = Callable[[int, InputFailure | None], None]
 Collected = Callable[[int, Outputs], None]
 
 
@@ -74,7 +73,7 @@ class Transfers:
         async with self._fetches:
             if job.is_stopped:
                 return
-            problem = ""
+            failure = None
             try:
                 cache = await self._open_cache()
                 fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self._flights, owner=None)
@@ -82,9 +81,9 @@ class Transfers:
             except TransferStopped:
                 return
             except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
-                problem = _problem_text(error)
+                failure = failure_of(error)
         if self._jobs.pop((FetchInputs, effect.token), None) is job:
-            self._fetched(effect.token, problem)
+            self._fetched(effect.token, failure)
 
     async def _collect(self, effect: CollectOutputs, job: TransferJob) -> None:
         async with self._collections:
@@ -97,7 +96,7 @@ class Transfers:
             except TransferStopped:
                 return
             except Exception as error:
-                log(f"outputs of run {effect.token} were not stored: {_problem_text(error)}")
+                log(f"outputs of run {effect.token} were not stored: {failure_of(error).detail}")
                 blocks = effect.outputs
                 outputs = Outputs(
                     gaps=tuple(gap(OutputProblem.NOT_STORED, item.path, item.required) for item in blocks)
@@ -111,13 +110,3 @@ class Transfers:
             if self._cache is None:
                 self._cache = await in_thread("cache", lambda: InputCache(self._cache_folder, self._cache_bytes))
             return self._cache
-
-
-def _problem_text(error: Exception) -> str:
-    """Why inputs are not there, for the reason of an attempt that never began."""
-    if isinstance(error, RoostError | TransferRefused):
-        return f"inputs: {error}"
-    if isinstance(error, OSError):
-        return f"inputs: {error.strerror or error}"
-    log(f"a transfer of files failed: {''.join(traceback.format_exception(error))}")
-    return f"inputs: {type(error).__name__}: {error}"

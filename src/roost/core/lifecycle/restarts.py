@@ -10,7 +10,13 @@ from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
 from roost.core.transitions import move, refresh_status, restate, stop
 from roost.model.reasons import reason as reasons
-from roost.model.reasons.attempts import DeadlinePassed, DeadlineUnreachable, GangRestart, PinnedToLostNode
+from roost.model.reasons.attempts import (
+    DeadlinePassed,
+    DeadlineUnreachable,
+    GangRestart,
+    InputsFailed,
+    PinnedToLostNode,
+)
 from roost.model.reasons.nodes import NodeLeft
 from roost.model.reasons.reason import Reason
 from roost.model.reasons.subjects import InstanceRef
@@ -22,6 +28,7 @@ from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, Res
 CRASH_LOOP = 5  # ends in a row, none of them after a steady run
 AT_ONCE_SHARE = 5  # the attempts of a lost node are lost at once if that is less than a fifth of a step
 LOSS_UNITS = 2  # of work
+INPUTS_PAUSE_MS, INPUTS_PAUSE_MS_MAX = 5_000, 60_000  # before inputs are fetched again: a full disk takes its time
 STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause is the first again
 
 
@@ -33,7 +40,9 @@ def ended(
     policy = workload.policy
     if policy.kind == WorkloadKind.SERVICE:
         _restart(state, out, instance, ending, reason, now, delay_ms)
-    elif ending != InstanceState.SUCCEEDED and _tries_again(workload, instance, ending, now):
+    elif ending != InstanceState.SUCCEEDED and _tries_again(workload, instance, ending, reason, now):
+        if isinstance(reason, InputsFailed):
+            delay_ms = max(delay_ms, min(INPUTS_PAUSE_MS << instance.failures, INPUTS_PAUSE_MS_MAX))
         instance.failures += 1
         again = reasons.AttemptRetried(reason, instance.failures + 1, policy.retries_max + 1)
         requeue(state, out, instance, again, now, delay_ms)
@@ -135,10 +144,12 @@ def _count_failure(state: State, instance: Instance) -> None:
         state.mark_dirty(workload.key)
 
 
-def _tries_again(workload: Workload, instance: Instance, ending: InstanceState, now: int) -> bool:
+def _tries_again(workload: Workload, instance: Instance, ending: InstanceState, reason: Reason, now: int) -> bool:
     policy = workload.policy
     if instance.failures >= policy.retries_max or too_late(workload, now):
         return False
+    if isinstance(reason, InputsFailed):  # it never began: what its node or the network did is no failure of its own
+        return not reason.failure.is_final and bool({"lost", ending}.intersection(policy.retry_on))
     code = f"exit:{instance.exit_code}" if instance.exit_code is not None else ""
     return ending in policy.retry_on or code in policy.retry_on
 

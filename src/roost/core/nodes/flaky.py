@@ -12,7 +12,7 @@ from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
 from roost.core.transitions import note_node
 from roost.model.keys import instance_key
-from roost.model.reasons.attempts import KilledBySignal, StartFailed
+from roost.model.reasons.attempts import InputsFailed, KilledBySignal, StartFailed
 from roost.model.reasons.nodes import NodeFlaky, NodeFlakyEnded
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
@@ -42,7 +42,9 @@ def record_end(state: State, instance: Instance, ending: InstanceState, reason: 
     if not is_soon or ending != InstanceState.FAILED:
         return
     _remember(state, instance.workload, node, now)
-    if isinstance(reason, StartFailed | KilledBySignal) or _runs_elsewhere(state, instance, now):
+    if isinstance(reason, InputsFailed) and reason.failure.is_final:
+        return  # no node can do better
+    if isinstance(reason, StartFailed | InputsFailed | KilledBySignal) or _runs_elsewhere(state, instance, now):
         _blame(state, node, instance, now)
 
 

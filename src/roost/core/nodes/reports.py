@@ -230,6 +230,8 @@ def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
             return attempts.LeaseExpired(instance.node)
         case EndCause.UNHEALTHY:
             return attempts.HealthCheckFailed(_health_failure(state, instance, report), report.step)
+        case EndCause.ERROR if report.inputs_failed is not None:
+            return attempts.InputsFailed(report.inputs_failed)
         case EndCause.ERROR:
             return attempts.StartFailed(report.error, report.step)
         case _ if report.signal is not None:

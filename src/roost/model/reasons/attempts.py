@@ -13,7 +13,7 @@ from roost.model.reasons.subjects import (
     Requested,
     WorkloadRef,
 )
-from roost.model.records.files import OutputGap, Outputs
+from roost.model.records.files import InputFailure, OutputGap, Outputs
 from roost.model.records.result import Result, ResultProblem
 
 GAPS_SHOWN = 3  # in a reason, which stories repeat; the outputs of the attempt have all of them
@@ -139,6 +139,12 @@ class StartFailed(BaseReason, frozen=True):
 
     error: str
     step: int = 0
+
+
+class InputsFailed(BaseReason, frozen=True):
+    """Its inputs did not come into its work directory, so it never began."""
+
+    failure: InputFailure
 
 
 class HealthCheckFailed(BaseReason, frozen=True):
@@ -352,7 +358,7 @@ AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | NeedsApproval | Approved | ConditionFalse | ConditionUnclear | Superseded | OwnerEnded
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
-    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept
+    | KilledBySignal | TimeoutExceeded | StartFailed | InputsFailed | HealthCheckFailed | ResultReported | ResultNotKept
     | OutputsMissing | OutputsNotKept | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode
     | PinnedToLostNode | NodeReturned
     | CancelRequested | RetryRequested | RunReplaced

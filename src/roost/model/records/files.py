@@ -32,6 +32,33 @@ class Input(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=
     sha256: str = ""  # of the file at `url`: 64 hexadecimal digits
 
 
+class InputProblem(StrEnum):
+    """Why inputs of an attempt are not in its work directory."""
+
+    NOT_FOUND = "not_found"  # the blob store does not have it
+    WRONG_BYTES = "wrong_bytes"  # another digest or another size than it is named by
+    UNSAFE_PATH = "unsafe_path"  # the set has a path or a link that leads out of the work directory, or is damaged
+    SAME_PATH = "same_path"  # two inputs have it
+    NO_MATCH = "no_match"  # no file of an input matches its pattern
+    TOO_LARGE = "too_large"  # more files or bytes than a work directory may have
+    DISK_FULL = "disk_full"  # of the node, or the quota of its user
+    DISK_FAILED = "disk_failed"
+    URL_FAILED = "url_failed"
+    REFUSED = "refused"  # by the server
+    TIMED_OUT = "timed_out"
+    AGENT_FAILED = "agent_failed"  # a defect: the log of the agent has more
+
+
+class InputFailure(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
+    """Why an attempt never began. `is_final`: another attempt would find the same, also on another node."""
+
+    problem: InputProblem
+    path: str = ""  # in the work directory, or the digest of what has no path yet
+    status: int = 0  # of HTTP, where a URL answered
+    detail: str = ""  # what the disk, the URL or the server says
+    is_final: bool = False
+
+
 class OutputProblem(StrEnum):
     """Why outputs of an attempt are not there."""
 

@@ -8,7 +8,7 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX
 from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
-from roost.model.records.files import FileSet, OutputProblem, Outputs, covers
+from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputProblem, Outputs, covers
 from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.records.result import Result, ResultProblem, problem_of
 from roost.model.records.workload import Policy
@@ -28,6 +28,7 @@ RUN_BOUNDS = {
     "token": (1, 1 << 62), "attempt": (1, limits.COUNTABLE_MAX), "serial": (0, 1 << 62),
     "submitted_ms": (0, 1 << 53), "version": (1, limits.COUNTABLE_MAX),
 }  # fmt: skip
+HTTP_STATUS_MAX = 999
 REPORT_BOUNDS = {
     "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
     "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
@@ -147,6 +148,8 @@ def _check_report(report: Report) -> None:
     check_text(report.error, f"{path}.error")
     if report.result is not None:
         _check_result(report.result, f"{path}.result")
+    if report.inputs_failed is not None:
+        _check_inputs_failed(report.inputs_failed, f"{path}.inputs_failed")
     if report.outputs is not None:
         _check_outputs(report.outputs, f"{path}.outputs")
 
@@ -158,6 +161,14 @@ def _check_result(result: Result, path: str) -> None:
     if (result.problem is None) != bool(result.data) or (result.data and problem_of(result.data)):
         raise Invalid(f"{path}.data", f"a result is JSON of at most {limits.RESULT_BYTES_MAX:,} bytes")
     _between(result.size, 0, limits.BYTES_MAX, f"{path}.size")
+
+
+def _check_inputs_failed(failure: InputFailure, path: str) -> None:
+    if failure.problem not in set(InputProblem):
+        raise Invalid(f"{path}.problem", f"inputs do not fail because of {failure.problem!r:.40}")
+    _between(len(failure.path.encode()), 0, limits.FILE_PATH_BYTES_MAX, f"{path}.path")
+    _between(failure.status, 0, HTTP_STATUS_MAX, f"{path}.status")
+    check_text(failure.detail, f"{path}.detail")
 
 
 def _check_outputs(outputs: Outputs, path: str) -> None:

@@ -8,7 +8,7 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
 from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.model.protocol import Hello, Welcome
-from roost.model.records.files import Outputs
+from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.ports.driver import Event, RunRequest
 from roost.sim.world.file_sets import parts_of
 from roost.sim.world.keeper import SimulatedKeeper
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FILES_MS = (1, 3_000)  # how long inputs or outputs of a run take
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
+
+GONE = InputFailure(InputProblem.NOT_FOUND, is_final=True)
 
 
 class SimulatedAgent(SimulatedProcess):
@@ -92,7 +94,7 @@ class SimulatedAgent(SimulatedProcess):
         missing = blobs.missing(part for digest in digests for part in parts_of(digest))
         if missing and attempt is not None:
             blobs.checkers.fetch_failed(attempt.run)
-        self._perform(self.machine.fetched(token, "the inputs are gone" if missing else "", self._now()))
+        self._perform(self.machine.fetched(token, GONE if missing else None, self._now()))
 
     def _collect(self, effect: CollectOutputs) -> None:
         """Hold the outputs, send what is missing, report them; again, until a server answers."""
