@@ -47,7 +47,7 @@ def permit(principal: Principal, rule: Rule, project: str = "") -> None:
             raise _forbidden(rank, "everywhere", project=project)
     elif rule.scope is Scope.PROJECT:
         if not access.rank_in(project):
-            raise NotFound(f"there is no project {project:.100}, or it is none of yours", params={"project": project})
+            raise _no_project(project)
         if access.rank_in(project) < rank:
             raise _forbidden(rank, f"in project {project:.100}", project=project[:100])
     elif rule.scope is Scope.SOMEWHERE and access.highest < rank:
@@ -62,6 +62,16 @@ def permit_in(principal: Principal, projects: Iterable[str], rank: int) -> None:
             held = sorted(name for name, own in principal.access.ranks.items() if own >= rank)[:PROJECTS_NAMED_MAX]
             instead = f"; you have it in {', '.join(held)}" if held else ""
             raise _forbidden(rank, f"in project {project:.100}{instead}", "project", project=project[:100])
+
+
+def permit_filter(principal: Principal, project: str) -> None:
+    """Refuse a list of one project of which nothing may be seen: an empty one would look like a fact."""
+    if project and not principal.access.sees(project):
+        raise _no_project(project)
+
+
+def _no_project(project: str) -> NotFound:
+    return NotFound(f"there is no project {project:.100}, or it is none of yours", params={"project": project})
 
 
 def _forbidden(rank: int, where: str, path: str = "", **params: str) -> Forbidden:

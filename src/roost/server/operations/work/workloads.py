@@ -35,7 +35,7 @@ from roost.server.auth.principal import Redactor
 from roost.server.engine.plan_tokens import new_token
 from roost.server.operations.context import AsOf, Call, state_at
 from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, Rerun, SameOk
-from roost.server.operations.permit import permit_wanted
+from roost.server.operations.permit import permit_filter, permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.operations.work.documents import Documents, read_batch, read_one
 from roost.server.operations.work.inputs import with_files
@@ -109,12 +109,13 @@ async def list_workloads(
     after: After = "",
     at: At = "",
 ) -> AsOf[WorkloadPage]:
-    """List workloads, newest first."""
+    """List workloads, newest first. 404: there is no such project, or none that the caller may see."""
+    permit_filter(call.principal, project)
     seen, redactor = await state_at(call, at), call.redactor
     state = seen.state
     items: list[WorkloadView] = []
-    if project and (name or not redactor.sees(project)):
-        found = state.workloads.get(f"{project}/{name}") if redactor.sees(project) and not after else None
+    if project and name:
+        found = state.workloads.get(f"{project}/{name}") if not after else None
         items = [live_view(state, found, redactor.visible)] if found and _is_labelled(found, label) else []
         return seen.shows(WorkloadPage(state.revision, [view for view in items if not only or view.state == only]))
     scan = ScanLimit()
