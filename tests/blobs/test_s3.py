@@ -86,6 +86,16 @@ async def test_wrong_bytes_of_a_link_leave_nothing(blobs: S3Blobs, wrong: bytes)
     assert isinstance(await blobs.adopt(UPLOAD), Incomplete)
 
 
+@pytest.mark.parametrize(("sent", "outcome"), [(WHOLE, Stored), (WHOLE[:-1], WrongBytes)])
+async def test_calls_for_one_upload_at_once_have_one_outcome(blobs: S3Blobs, sent: bytes, outcome: type) -> None:
+    link = await blobs.upload_link(UPLOAD, 60)
+    assert isinstance(link, str)
+    await request("PUT", link, sent)
+    outcomes = await asyncio.gather(*(blobs.adopt(UPLOAD) for _ in range(8)))
+    assert len(set(outcomes)) == 1 and isinstance(outcomes[0], outcome)
+    assert await blobs.expire(time.time_ns() // 1_000_000 + HOUR_MS) == 0  # nothing else is left
+
+
 async def test_bytes_that_change_after_they_were_verified_are_not_adopted(
     blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

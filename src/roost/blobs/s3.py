@@ -98,6 +98,7 @@ class S3Blobs:
         self._threads: ThreadPoolExecutor = like._threads if like else ThreadPoolExecutor(THREADS, "s3")
         self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
         self._staging = Staging(spool, self._threads)
+        self._adopting: dict[Upload, asyncio.Future[Finished]] = {}
 
     def below(self, name: str) -> "S3Blobs":
         """Other blobs, with a longer prefix, the same connections and the same threads."""
@@ -234,8 +235,16 @@ class S3Blobs:
             return None
         return await obstore.sign_async(self._store, "PUT", self._link_key(upload), timedelta(seconds=seconds))
 
+    async def adopt(self, upload: Upload) -> Finished:
+        """Calls at the same time share one outcome: the first one takes the bytes away from the link."""
+        adopting = self._adopting.get(upload)
+        if adopting is None:
+            adopting = self._adopting[upload] = asyncio.ensure_future(self._adopt(upload))
+            adopting.add_done_callback(lambda _: self._adopting.pop(upload))
+        return await asyncio.shield(adopting)
+
     @_answering
-    async def adopt(self, upload: Upload) -> Stored | WrongBytes | Incomplete:
+    async def _adopt(self, upload: Upload) -> Stored | WrongBytes | Incomplete:
         """Its owner can still write to the link: a copy that no link leads to is verified, and copied again."""
         check_upload(upload)
         link, private = self._link_key(upload), f"{self._prefix}adopt/{staging_name(upload)}"
