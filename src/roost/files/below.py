@@ -9,11 +9,16 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in i
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def open_folder(root: Path | int) -> int:
+    """A descriptor for a directory: by its path, or another one by a descriptor."""
+    return os.open(".", FOLDER, dir_fd=root) if isinstance(root, int) else os.open(root, FOLDER)
+
+
 class Below:
     """An open directory. The folder that was used last stays open: files come in the order of their folders."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = os.open(root, FOLDER)
+    def __init__(self, root: Path | int) -> None:
+        self.root = open_folder(root)
         self._path = ""
         self._folder = self.root
 

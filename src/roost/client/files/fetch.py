@@ -11,16 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from roost.client.errors import ApiError, CannotWrite
-from roost.client.files.existing import conflict_free, move_into, with_folders
 from roost.client.files.transfer import Link, run_all
 from roost.client.namespace import path_of
 from roost.client.transport import JSON, Transport
+from roost.files.existing import conflict_free, move_into, with_folders
 from roost.files.manifest import ENTRIES_MAX, SMALL_BYTES, FolderEntry, Manifest, decode
 from roost.files.merge import InputPart, merge
 from roost.files.pack import PackReader, unpack_contents
 from roost.files.patterns import Pattern
 from roost.files.unpack import Unpack
-from roost.model.errors import Invalid, TooMuch
+from roost.model.errors import Conflict, Invalid, TooMuch
 from roost.model.spec.files import check_pattern
 from roost.ports.blobs import CHUNK_BYTES_MAX, digest_of
 from roost.schema.files import Digests, FileLinks
@@ -29,6 +29,8 @@ PACK_BYTES = CHUNK_BYTES_MAX // 2  # of contents: two are on their way at once
 PACK_FILES = 1_000
 PARTIAL_BYTES = 6  # of chance in the name of a directory that is not whole yet
 OWN = 0o700
+FOLDER_HINT = "choose another directory"
+HINT = f"{FOLDER_HINT}, or replace files with --force"
 NO_LIMIT = 1 << 62  # what is fetched was limited when it was sent
 
 Fetched = Callable[[int, int], object]  # called with the bytes that are here, and of how many
@@ -93,12 +95,18 @@ class Fetcher:
         return manifest
 
     def _into(self, manifest: Manifest, to: Path, force: bool) -> Manifest:
-        needed = conflict_free(manifest, to, force=force)
+        if not to.is_dir():
+            raise CannotWrite(str(to), "is a file, not a directory")
+        folder = to.resolve()
+        try:
+            needed = conflict_free(manifest, folder, force=force)
+        except (Conflict, Invalid) as error:
+            raise CannotWrite(str(to / error.path), error.message, FOLDER_HINT if force else HINT) from None
         own = tuple(replace(entry, mode=OWN) if isinstance(entry, FolderEntry) else entry for entry in needed.entries)
         partly = to / f".partial-{os.urandom(PARTIAL_BYTES).hex()}"
         self._fill(partly, Manifest(own))
         try:
-            move_into(partly, to, needed)
+            move_into(partly, folder, needed)
         finally:
             shutil.rmtree(partly, ignore_errors=True)
         return needed

@@ -7,66 +7,65 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from roost.client.errors import CannotWrite
 from roost.files.below import FILE, Below
 from roost.files.manifest import Entry, FileEntry, FolderEntry, LinkEntry, Manifest
+from roost.model.errors import Conflict, Invalid
 from roost.ports.blobs import SHA256
 
 READ_BYTES = 1 << 20
-HINT = "choose another directory, or replace files with --force"
 
 
-def conflict_free(manifest: Manifest, to: Path, *, force: bool) -> Manifest:
-    """The entries that are not in the directory yet. Raises CannotWrite for one that would replace another file.
+def conflict_free(manifest: Manifest, to: Path | int, *, force: bool) -> Manifest:
+    """The entries that are not in the directory yet. Raises Conflict for one that would replace another file.
 
-    `force`: files and links may be replaced, folders never.
+    `force`: files and links may be replaced, folders never: that raises Invalid. Both have the path below `to`.
     """
-    if not to.is_dir():
-        raise CannotWrite(str(to), "is a file, not a directory")
     needed: list[Entry] = []
     absent: tuple[str, ...] = ()  # the folder that is not there, with all that is in it
-    with Below(to.resolve()) as below:
+    with Below(to) as below:
         for entry in manifest.entries:
             names = tuple(entry.path.split("/"))
             if absent and names[: len(absent)] == absent:
                 needed.append(entry)
                 continue
-            found = _found(below, entry.path, to)
+            found = _found(below, entry.path)
             if found is None:
                 absent = names if isinstance(entry, FolderEntry) else ()
                 needed.append(entry)
             elif isinstance(entry, FolderEntry):
                 if not stat.S_ISDIR(found.st_mode):
-                    raise CannotWrite(str(to / entry.path), "a folder belongs here, and there is something else", HINT)
+                    raise Invalid(entry.path, "a folder belongs here, and there is something else")
             elif stat.S_ISDIR(found.st_mode):
-                raise CannotWrite(str(to / entry.path), "a file belongs here, and there is a folder")
+                raise Invalid(entry.path, "a file belongs here, and there is a folder")
             elif not _is_same(below, entry, found):
                 if not force:
-                    raise CannotWrite(str(to / entry.path), "is there already, with another content", HINT)
+                    raise Conflict("is there already, with another content", path=entry.path)
                 needed.append(entry)
     return with_folders(manifest, needed)
 
 
-def move_into(source: Path, to: Path, manifest: Manifest) -> None:
-    """Move everything from one directory into another, on the same file system. Each file appears whole."""
+def move_into(source: Path, to: Path | int, manifest: Manifest) -> None:
+    """Move everything from one directory into another, on the same file system. Each file appears whole.
+
+    A folder that is not there appears with all that is in it. The folders of `source` are writable.
+    """
     made: list[FolderEntry] = []
-    with Below(source) as old, Below(to.resolve()) as new:
+    whole = "/"  # begins no path
+    with Below(source) as old, Below(to) as new:
         for entry in manifest.entries:
             folder, _, name = entry.path.rpartition("/")
-            target = new.folder(folder)
-            if isinstance(entry, FolderEntry):
-                try:
-                    os.mkdir(name, 0o700, dir_fd=target)
+            if entry.path.startswith(whole):
+                made += [entry] if isinstance(entry, FolderEntry) else []
+            elif not isinstance(entry, FolderEntry) or _found(new, entry.path) is None:
+                os.rename(name, name, src_dir_fd=old.folder(folder), dst_dir_fd=new.folder(folder))
+                if isinstance(entry, FolderEntry):
                     made.append(entry)
-                except FileExistsError:
-                    pass
-            else:
-                os.rename(name, name, src_dir_fd=old.folder(folder), dst_dir_fd=target)
+                    whole = f"{entry.path}/"
         for entry in reversed(made):
             os.fchmod(new.folder(entry.path), entry.mode)
 
 
-def _found(below: Below, path: str, to: Path) -> os.stat_result | None:
+def _found(below: Below, path: str) -> os.stat_result | None:
     folder, _, name = path.rpartition("/")
     try:
         return os.stat(name, dir_fd=below.folder(folder), follow_symlinks=False)
@@ -75,7 +74,7 @@ def _found(below: Below, path: str, to: Path) -> os.stat_result | None:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-        raise CannotWrite(str(to / folder), "a folder belongs here, and there is something else") from None
+        raise Invalid(folder, "a folder belongs here, and there is something else") from None
 
 
 def _is_same(below: Below, entry: Entry, found: os.stat_result) -> bool:
