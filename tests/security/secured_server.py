@@ -44,7 +44,7 @@ class SecuredServer(InprocessServer):
         super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
             self.logs.machine.tails = blobs
-        transfer = FileTransfer(self.engine, self.files, self.context.reading)
+        transfer = FileTransfer(self.engine, self.files, self.context.reading, self.copying)
         self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
         self.perform.streams = self.gateway
         self.team = ClusterMember(

@@ -26,6 +26,7 @@ from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.questions import Questions
+from roost.server.files.copying import Copying
 from roost.server.files.store import Files
 from roost.server.logs.ends import end_to_seal
 from roost.server.logs.hub import LogHub
@@ -49,7 +50,8 @@ class GatewayServer:
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(bytes(32))
         self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
-        transfer = FileTransfer(self.engine, self.files, Questions(self.engine))
+        self.copying = Copying(self.engine, self.files, Questions(self.engine))
+        transfer = FileTransfer(self.engine, self.files, Questions(self.engine), self.copying)
         self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
         # Every certificate of the CA is known, as after a restart that forgot; strict: only nodes that joined.
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)

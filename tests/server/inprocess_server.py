@@ -24,6 +24,7 @@ from roost.server.engine.executor import Executor
 from roost.server.engine.machine import Role
 from roost.server.engine.questions import Questions
 from roost.server.feed.change_log import Watch
+from roost.server.files.copying import Copying
 from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
@@ -138,6 +139,7 @@ class InprocessServer:
             memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch,
             is_named=lambda project, files: is_named_in(self.engine.state, project, files),
         )  # fmt: skip
+        self.copying = Copying(self.engine, self.files, Questions(self.engine))
         metrics = Metrics(self.engine, self.perform, self.files)
         self.context = Context(
             self.engine,
@@ -152,6 +154,7 @@ class InprocessServer:
             Questions(self.engine),
             self.hooks,
             self.files,
+            self.copying,
             history,
         )
         self.dispatcher = Dispatcher(self.context)

@@ -13,6 +13,7 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.identity import NodeIdentity, keep_renewed
 from roost.agent.connection.machine import Connected, LogLine
 from roost.agent.connection.stream import AgentStream
+from roost.agent.files.copies import Copies
 from roost.agent.files.fetch import remove_tree
 from roost.agent.files.progress import CollectOutputs, FetchInputs, LeaveInputs, LeaveOutputs
 from roost.agent.files.transfers import Transfers
@@ -58,9 +59,12 @@ class Service:
         self._identity = NodeIdentity(directory)
         self._usage = usage
         self.tasks = agent_tasks()
-        self.link = AgentStream(self.machine, self._identity, self._perform, self._measure)
+        self.link = AgentStream(self.machine, self._identity, self._perform, self._measure, self._look_for_copies)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.files = Transfers(directory, input_cache_bytes, self.link.call, self._fetched, self._collected)
+        self.copies = Copies(
+            directory, self.files.open_cache, self.files.flights, self.link.call, self.actor.is_running, now_ms
+        )
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
@@ -83,7 +87,7 @@ class Service:
         """What an agent does beside its connection, each restarted when it ends."""
         return {
             "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep, "files": self.files.run,
-            "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
+            "copies": self.copies.run, "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
         }  # fmt: skip
 
     def stop(self) -> None:
@@ -133,6 +137,9 @@ class Service:
                 log(text)
             case _:
                 self.link.perform(effect)
+
+    def _look_for_copies(self) -> None:
+        self.copies.look()
 
     def _fetched(self, token: int, failure: InputFailure | None) -> None:
         self._perform(self.machine.fetched(token, failure, now_ms()))

@@ -33,6 +33,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "result": ("work.result:result", "Print the JSON that runs have written as their result."),
         "outputs": ("files.outputs:outputs", "List the files that a workload left."),
         "get": ("files.outputs:get", "Fetch the files that a workload left."),
+        "cp": ("files.copy:cp", "Copy files into or out of a running instance."),
         "blobs": ("files.blobs:blobs", "List, send, fetch and delete files that have a name."),
         "services": ("work.services:services", "List addresses of services, and which replicas are ready."),
         "versions": ("work.rollback:versions", "List the versions of a workload, and what each changed."),

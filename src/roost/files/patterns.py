@@ -9,8 +9,8 @@ Places = frozenset[int]  # where in a pattern a path has come so far; empty: not
 class Pattern:
     """Read name by name, so that a walk enters only folders that can hold a match. No path takes long to match."""
 
-    def __init__(self, text: str) -> None:
-        self._names = [None if name == "**" else _name(name) for name in text.split("/")]
+    def __init__(self, text: str, *, is_literal: bool = False) -> None:
+        self._names = [None if name == "**" and not is_literal else _name(name, is_literal) for name in text.split("/")]
         self.start = self._with_skipped({0})
 
     def below(self, places: Places, name: str) -> Places:
@@ -43,5 +43,7 @@ class Pattern:
         return frozenset(places)
 
 
-def _name(text: str) -> re.Pattern[str]:
-    return re.compile(fnmatch.translate(text.replace("[", "[[]")))
+def _name(text: str, is_literal: bool) -> re.Pattern[str]:
+    return (
+        re.compile(rf"{re.escape(text)}\Z") if is_literal else re.compile(fnmatch.translate(text.replace("[", "[[]")))
+    )

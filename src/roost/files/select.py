@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.files.below import FILE, FOLDER, Below
+from roost.files.below import FILE, FOLDER, Below, open_folder
 from roost.files.manifest import (
     DEPTH_MAX,
     ENTRIES_MAX,
@@ -36,12 +36,14 @@ class WantedFiles(NamedTuple):
     path: str  # a pattern
     required: bool = False
     bytes_max: int | None = None  # of all files that match
+    is_literal: bool = False  # `*` and `?` are themselves
 
 
 class Selection(NamedTuple):
     manifest: Manifest
     gaps: tuple[OutputGap, ...]
     more_gaps: int = 0  # beside these
+    grown: tuple[str, ...] = ()  # with `is_live`: files that grew meanwhile, up to the size that they had first
 
 
 class TransferStopped(Exception):
@@ -57,38 +59,46 @@ class _Found(NamedTuple):
 
 
 def select(
-    root: Path,
+    root: Path | int,
     wanted: Sequence[WantedFiles],
     *,
     without: Collection[str] = (),
     bytes_max: int = BLOB_BYTES_MAX,
     is_stopped: Callable[[], bool] = lambda: False,
+    is_live: bool = False,
 ) -> Selection:
-    """What matches, hashed. `without`: paths that never do. Raises TransferStopped; OSError without a directory."""
-    return _Selecting(root, wanted, without, bytes_max, is_stopped).run()
+    """What matches, hashed. `without`: paths that never do. Raises TransferStopped; OSError without a directory.
+
+    `is_live`: a process goes on to write here. Of a file that grows, the bytes that it had first are taken, and folders
+    with nothing in them stay: something may be about to come.
+    """
+    return _Selecting(root, wanted, without, bytes_max, is_stopped, is_live).run()
 
 
 class _Selecting:
     def __init__(
         self,
-        root: Path,
+        root: Path | int,
         wanted: Sequence[WantedFiles],
         without: Collection[str],
         bytes_max: int,
         is_stopped: Callable[[], bool],
+        is_live: bool,
     ) -> None:
         self._root = root
         self._wanted = wanted
-        self._patterns = [Pattern(item.path) for item in wanted]
+        self._patterns = [Pattern(item.path, is_literal=item.is_literal) for item in wanted]
         self._without = set(without)
         self._bytes_max = bytes_max
         self._is_stopped = is_stopped
+        self._is_live = is_live
+        self._grown: list[str] = []
         self._gaps: dict[tuple[str, OutputProblem], OutputGap] = {}
         self._found: list[_Found] = []
         self._buffer = memoryview(bytearray(READ_BYTES))
 
     def run(self) -> Selection:
-        descriptor = os.open(self._root, FOLDER)
+        descriptor = open_folder(self._root)
         try:
             self._walk("", descriptor, [pattern.start for pattern in self._patterns], 0)
         finally:
@@ -97,9 +107,9 @@ class _Selecting:
         chosen = [item for item in self._found if item.kind == stat.S_IFDIR or not refused.issuperset(item.wanted)]
         with Below(self._root) as below:
             entries = [entry for item in chosen if (entry := self._entry(item, below)) is not None]
-        manifest = self._checked(_with_needed_folders(entries))
+        manifest = self._checked(_ordered(entries) if self._is_live else _with_needed_folders(entries))
         gaps = self._worst_gaps()
-        return Selection(manifest, gaps, len(self._gaps) - len(gaps))
+        return Selection(manifest, gaps, len(self._gaps) - len(gaps), tuple(self._grown))
 
     def _walk(self, path: str, folder: int, places: list[Places], depth: int) -> None:
         if self._is_stopped():
@@ -193,18 +203,20 @@ class _Selecting:
             size, digest = self._hash(descriptor, item.size) if is_file else (-1, "")
         finally:
             os.close(descriptor)
-        if size != item.size:
+        if size > item.size and self._is_live:
+            self._grown.append(item.path)
+        elif size != item.size:
             self._lack(OutputProblem.CHANGED, item.path, item.wanted)
             return None
-        return FileEntry(item.path, item.mode, size, digest)
+        return FileEntry(item.path, item.mode, item.size, digest)
 
     def _hash(self, descriptor: int, bytes_max: int) -> tuple[int, str]:
-        """Size and digest; of a file that grew beyond the bound, the size is larger, and the digest of no use."""
+        """Size and digest of at most so many bytes; of a file that grew beyond them, the size is larger."""
         hasher, size = hashlib.sha256(), 0
         while size <= bytes_max and (length := os.readv(descriptor, [self._buffer])):
             if self._is_stopped():
                 raise TransferStopped
-            hasher.update(self._buffer[:length])
+            hasher.update(self._buffer[: min(length, bytes_max - size)])
             size += length
         return size, SHA256 + hasher.hexdigest()
 
@@ -239,11 +251,15 @@ def gap(problem: OutputProblem, path: str, required: bool) -> OutputGap:
     return OutputGap(problem, path.encode()[:FILE_PATH_BYTES_MAX].decode(errors="ignore"), required)
 
 
+def _ordered(entries: list[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: entry.path.split("/"))
+
+
 def _with_needed_folders(entries: list[Entry]) -> list[Entry]:
     """In order, without folders that have nothing in them."""
     needed: set[str] = set()
     kept: list[Entry] = []
-    for entry in sorted(entries, key=lambda entry: entry.path.split("/"), reverse=True):
+    for entry in reversed(_ordered(entries)):
         if isinstance(entry, FolderEntry) and entry.path not in needed:
             continue
         kept.append(entry)

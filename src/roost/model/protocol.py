@@ -4,6 +4,8 @@ Deltas carry the generation they build on. Repeats and reordering are harmless: 
 their attempt, and a report can only move an attempt forward.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from roost import __version__
@@ -134,6 +136,41 @@ class Answer(msgspec.Struct, frozen=True):
     whole: bool = False
     orders: tuple[Order, ...] = ()
     lease_ms: int = 0  # the lease from this answer on, if it has changed; 0: as before
+
+
+class CopyOrder(msgspec.Struct, frozen=True):
+    """A copy into a run that goes on (with a digest), or out of it. Servers and agents of files know of it."""
+
+    id: str
+    token: int
+    path: str  # below the work directory; with a slash at the end: a folder
+    digest: str = ""  # of the manifest of what comes
+    name: str = ""  # of what comes, where the path is a folder; "" is its content
+    bytes_max: int = 0
+    is_file: bool = False  # what comes is one file, not a folder
+
+
+class CopyProblem(StrEnum):
+    """Why nothing was copied."""
+
+    NOT_FOUND = "not_found"
+    REFUSED = "refused"  # the path leads out of the work directory, or is no place for this
+    TOO_LARGE = "too_large"
+    NOT_RUNNING = "not_running"  # the attempt has ended, or is not of this node
+    FAILED = "failed"
+
+
+class CopyReport(msgspec.Struct, frozen=True):
+    """The outcome of a copy."""
+
+    id: str
+    token: int
+    problem: CopyProblem | None = None
+    message: str = ""
+    outputs: Outputs | None = None  # out of the run
+    is_file: bool = False
+    place: str = ""  # where it was put
+    grown: tuple[str, ...] = ()  # files that grew while they were read: they have the size of the beginning
 
 
 class LogChunk(msgspec.Struct, frozen=True, gc=False):

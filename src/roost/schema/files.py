@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.schema.page import Page
+from roost.schema.work import GapView
 
 
 class Digests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +41,30 @@ class FileSetView(msgspec.Struct, frozen=True):
     digest: str
     files: int
     size: int
+
+
+class CopyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is copied: a set of files that was sent, into the run (with `digest`), or what is at a path, out of it."""
+
+    path: str = ""  # below the work directory; with a slash at the end: a folder
+    digest: str = ""  # of the manifest of a set of files
+    name: str = ""  # of what comes, where the path is a folder; empty: the content of the set goes there
+    is_file: bool = False  # the set is one file, without a folder
+
+
+class CopyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy into or out of a run. While `state` is `copying`, ask again."""
+
+    state: str  # copying | done
+    node: str
+    path: str = ""  # where it was put or read, below the work directory, without links
+    is_file: bool = False
+    digest: str = ""  # out of the run: of the manifest of what was read; empty: an empty folder
+    files: int = 0
+    size: int = 0
+    gaps: list[GapView] = []  # out of the run: what was not read
+    more_gaps: int = 0  # beside these
+    grown: list[str] = []  # files that grew meanwhile: they have the size that they had first
 
 
 class NamedFilesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

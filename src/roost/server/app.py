@@ -33,6 +33,7 @@ from roost.server.engine.questions import Questions
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
 from roost.server.files.collection import Collection, going_in
+from roost.server.files.copying import Copying
 from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
@@ -88,6 +89,7 @@ class Parts(NamedTuple):
     hooks: Hooks
     controllers: Controllers | None
     collection: Collection
+    copying: Copying
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -178,6 +180,7 @@ async def _live(
         renewing = group.create_task(tasks.keep("certificates", transport.run))
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
         collecting = group.create_task(tasks.keep("files", parts.collection.run))
+        copying = group.create_task(tasks.keep("copies", parts.copying.run))
         sealing = group.create_task(tasks.keep("logs", partial(parts.logs.run, partial(_end_of, parts.engine))))
         serve_api = partial(parts.web.serve, sockets=[listener])
         serving = group.create_task(tasks.need("api", serve_api, stopping.is_set))
@@ -200,6 +203,7 @@ async def _live(
         watching.cancel()
         sealing.cancel()
         collecting.cancel()
+        copying.cancel()
         await parts.hooks.leave()
         parts.engine.stop()
 
@@ -223,7 +227,8 @@ def _assemble(
         lambda project, named: is_named_in(engine.state, project, named),
     )  # fmt: skip
     reading = Questions(engine, forks.start)
-    gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading))
+    copying = Copying(engine, files, reading)
+    gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading, copying))
     perform.streams = gateway
     issuer = None
     if config.oidc_issuer:
@@ -236,7 +241,7 @@ def _assemble(
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        reading, hooks, files, history, peers,
+        reading, hooks, files, copying, history, peers,
         controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
@@ -245,7 +250,9 @@ def _assemble(
     controllers = Controllers(dispatcher) if config.controllers else None
     web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
     collection = Collection(engine, files, logs, objects, named_in_state, identity_of)
-    return Parts(engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection)
+    return Parts(
+        engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection, copying
+    )
 
 
 def _end_of(engine: Engine, name: str) -> LogEnd | None:

@@ -400,6 +400,7 @@ class Answer(_message.Message):
     ORDERS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     UNSURE_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     acknowledged: _builtins.int
@@ -410,6 +411,8 @@ class Answer(_message.Message):
     """the lease from this answer on; 0: as before"""
     unsure: _builtins.bool
     """the server cannot reach its store: another one may lead by now"""
+    copies: _builtins.bool
+    """ask for them with TakeCopies; agents of releases without copies do not"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     def __init__(
@@ -424,10 +427,11 @@ class Answer(_message.Message):
         orders: _abc.Iterable[Global___Order] | None = ...,
         lease_ms: _builtins.int = ...,
         unsure: _builtins.bool = ...,
+        copies: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "copies", b"copies", "echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1116,6 +1120,150 @@ class FileState(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FileState: _TypeAlias = FileState  # noqa: Y015
+
+@_typing.final
+class TakeCopiesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeCopiesRequest: _TypeAlias = TakeCopiesRequest  # noqa: Y015
+
+@_typing.final
+class TakeCopiesReply(_message.Message):
+    """All that are wanted. One that the agent carries out and that is not among them is to be left."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COPIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]: ...
+    def __init__(
+        self,
+        *,
+        copies: _abc.Iterable[Global___Copy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeCopiesReply: _TypeAlias = TakeCopiesReply  # noqa: Y015
+
+@_typing.final
+class Copy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_MAX_FIELD_NUMBER: _builtins.int
+    IS_FILE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    token: _builtins.int
+    """of the attempt, which runs"""
+    path: _builtins.str
+    """below its work directory; with a slash at the end: a folder"""
+    digest: _builtins.str
+    """into the run: the manifest of what comes; empty: out of it"""
+    name: _builtins.str
+    """of what comes, where the path is a folder; empty: its content"""
+    bytes_max: _builtins.int
+    """of all files"""
+    is_file: _builtins.bool
+    """into the run: what comes is one file, not a folder"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        token: _builtins.int = ...,
+        path: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        name: _builtins.str = ...,
+        bytes_max: _builtins.int = ...,
+        is_file: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "digest", b"digest", "id", b"id", "is_file", b"is_file", "name", b"name", "path", b"path", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Copy: _TypeAlias = Copy  # noqa: Y015
+
+@_typing.final
+class CopyReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    IS_FILE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    GROWN_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    token: _builtins.int
+    problem: _builtins.str
+    """not_found | refused | too_large | not_running | failed; empty: it is done"""
+    message: _builtins.str
+    is_file: _builtins.bool
+    """out of the run: the path is one file"""
+    place: _builtins.str
+    """into the run: where it was put, below the work directory"""
+    @_builtins.property
+    def outputs(self) -> Global___Outputs:
+        """out of the run: what was read"""
+
+    @_builtins.property
+    def grown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """out of the run: files that grew while they were read, up to their first size"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        token: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        message: _builtins.str = ...,
+        outputs: Global___Outputs | None = ...,
+        is_file: _builtins.bool = ...,
+        place: _builtins.str = ...,
+        grown: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outputs", b"outputs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grown", b"grown", "id", b"id", "is_file", b"is_file", "message", b"message", "outputs", b"outputs", "place", b"place", "problem", b"problem", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyReport: _TypeAlias = CopyReport  # noqa: Y015
+
+@_typing.final
+class CopyReported(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyReported: _TypeAlias = CopyReported  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

@@ -64,6 +64,16 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
                 _registered_method=True)
+        self.TakeCopies = channel.unary_unary(
+                '/roost.agent.v1.Agents/TakeCopies',
+                request_serializer=roost_dot_wire_dot_agent__pb2.TakeCopiesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.TakeCopiesReply.FromString,
+                _registered_method=True)
+        self.ReportCopy = channel.unary_unary(
+                '/roost.agent.v1.Agents/ReportCopy',
+                request_serializer=roost_dot_wire_dot_agent__pb2.CopyReport.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.CopyReported.FromString,
+                _registered_method=True)
         self.Who = channel.unary_unary(
                 '/roost.agent.v1.Agents/Who',
                 request_serializer=roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
@@ -116,6 +126,20 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeCopies(self, request, context):
+        """The copies into and out of runs that this node is to carry out; an answer says when to ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportCopy(self, request, context):
+        """The outcome of one copy. Its files go through the calls above, before it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Who(self, request, context):
         """Whether this server leads.
         """
@@ -155,6 +179,16 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.PutFiles,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.SerializeToString,
+            ),
+            'TakeCopies': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeCopies,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.TakeCopiesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.TakeCopiesReply.SerializeToString,
+            ),
+            'ReportCopy': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportCopy,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.CopyReport.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.CopyReported.SerializeToString,
             ),
             'Who': grpc.unary_unary_rpc_method_handler(
                     servicer.Who,
@@ -324,6 +358,60 @@ class Agents:
             '/roost.agent.v1.Agents/PutFiles',
             roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
             roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeCopies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/TakeCopies',
+            roost_dot_wire_dot_agent__pb2.TakeCopiesRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.TakeCopiesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportCopy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/ReportCopy',
+            roost_dot_wire_dot_agent__pb2.CopyReport.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.CopyReported.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class AgentsStub:
     MissingFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]
     """Which contents of a set of outputs the server lacks."""
     PutFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]
+    TakeCopies: _grpc.UnaryUnaryMultiCallable[_agent_pb2.TakeCopiesRequest, _agent_pb2.TakeCopiesReply]
+    """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
+    ReportCopy: _grpc.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]
+    """The outcome of one copy. Its files go through the calls above, before it."""
     Who: _grpc.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]
     """Whether this server leads."""
 
@@ -72,6 +76,10 @@ class AgentsAsyncStub(AgentsStub):
     MissingFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]  # type: ignore[assignment]
     """Which contents of a set of outputs the server lacks."""
     PutFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]  # type: ignore[assignment]
+    TakeCopies: _aio.UnaryUnaryMultiCallable[_agent_pb2.TakeCopiesRequest, _agent_pb2.TakeCopiesReply]  # type: ignore[assignment]
+    """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
+    ReportCopy: _aio.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]  # type: ignore[assignment]
+    """The outcome of one copy. Its files go through the calls above, before it."""
     Who: _aio.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]  # type: ignore[assignment]
     """Whether this server leads."""
 
@@ -124,6 +132,22 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.PutFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.PutFilesReply, _abc.Awaitable[_agent_pb2.PutFilesReply]]: ...
+
+    @_abc_1.abstractmethod
+    def TakeCopies(
+        self,
+        request: _agent_pb2.TakeCopiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.TakeCopiesReply, _abc.Awaitable[_agent_pb2.TakeCopiesReply]]:
+        """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
+
+    @_abc_1.abstractmethod
+    def ReportCopy(
+        self,
+        request: _agent_pb2.CopyReport,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.CopyReported, _abc.Awaitable[_agent_pb2.CopyReported]]:
+        """The outcome of one copy. Its files go through the calls above, before it."""
 
     @_abc_1.abstractmethod
     def Who(

@@ -7,7 +7,21 @@ import msgspec
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
-from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.protocol import (
+    Answer,
+    Beat,
+    CopyOrder,
+    CopyProblem,
+    CopyReport,
+    Drop,
+    Hello,
+    Order,
+    Report,
+    Run,
+    Stop,
+    Usage,
+    Welcome,
+)
 from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
@@ -197,3 +211,26 @@ def _unpack_outputs(outputs: pb.Outputs) -> Outputs:
     gaps = tuple([OutputGap(cast(OutputProblem, gap.problem), gap.path, gap.required) for gap in outputs.gaps])
     files = FileSet(outputs.digest, outputs.files, outputs.size) if outputs.digest else None
     return Outputs(files, gaps, outputs.more_gaps)
+
+
+def pack_copy(order: CopyOrder) -> pb.Copy:
+    return pb.Copy(**msgspec.structs.asdict(order))
+
+
+def unpack_copy(order: pb.Copy) -> CopyOrder:
+    return CopyOrder(order.id, order.token, order.path, order.digest, order.name, order.bytes_max, order.is_file)
+
+
+def pack_copy_report(report: CopyReport) -> pb.CopyReport:
+    fields = msgspec.structs.asdict(report)
+    fields["outputs"] = _pack_outputs(report.outputs) if report.outputs is not None else None
+    fields["problem"] = report.problem or ""
+    return pb.CopyReport(**fields)
+
+
+def unpack_copy_report(report: pb.CopyReport) -> CopyReport:
+    return CopyReport(
+        report.id, report.token, cast(CopyProblem, report.problem) if report.problem else None, report.message,
+        _unpack_outputs(report.outputs) if report.HasField("outputs") else None, report.is_file, report.place,
+        tuple(report.grown),
+    )  # fmt: skip

@@ -57,14 +57,16 @@ class AgentStream:
     """Carries out what the machine says: opens streams, moves frames over them, and wakes it when it is due."""
 
     def __init__(
-        self, machine: AgentMachine, identity: NodeIdentity, perform: Perform, usage: Callable[[], Usage | None]
-    ) -> None:
+        self, machine: AgentMachine, identity: NodeIdentity, perform: Perform, usage: Callable[[], Usage | None],
+        look_for_copies: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.address = ""  # of the channel
         self._machine = machine
         self._identity = identity
         self._is_located = bool(machine.actor.facts.address)  # an operator has configured where this machine is reached
         self._perform = perform
         self._usage = usage
+        self._look_for_copies = look_for_copies
         self._channel: grpc.aio.Channel | None = None
         self._shown: Bundle | None = None  # on that channel
         self._stale: list[grpc.aio.Channel] = []  # with streams that began before a renewal
@@ -192,6 +194,8 @@ class AgentStream:
                 self._resolve(
                     self._machine.link.received(unpack_server(packed), now_ms(), servers, series, unsure=unsure)
                 )
+                if packed.answer.copies:
+                    self._look_for_copies()
             writing.cancel()
 
     async def _write(self, call: Call, frames: asyncio.Queue[link.SendFrame]) -> None:

@@ -12,8 +12,10 @@ from google.protobuf.message import Message
 
 from roost.agent.files.job import TransferJob
 from roost.files import web
+from roost.model.protocol import CopyReport
 from roost.ports.blobs import CHUNK_BYTES_MAX
 from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_copy_report
 
 M = TypeVar("M", bound=Message)
 Call = Callable[[str, bytes], Coroutine[Any, Any, bytes]]
@@ -126,6 +128,10 @@ class FileClient:
             batch.append((content, content.read(0, content.size)))
             size += content.size
         return wrong + (self._put_batch(batch) if batch else [])
+
+    def report_copy(self, report: CopyReport) -> None:
+        """Tell the outcome of a copy. Raises TransferRefused."""
+        self._ask("ReportCopy", pack_copy_report(report), pb.CopyReported)
 
     def _put_batch(self, batch: list[tuple[Content, bytes]]) -> list[str]:
         left, wrong = {content.digest: (content, data) for content, data in batch}, []

@@ -33,10 +33,14 @@ class Collect:
         except OSError:  # the run has removed its work directory
             gaps = tuple(gap(OutputProblem.MISSING, item.path, item.required) for item in wanted)
             return Outputs(gaps=gaps)
+        return self.keep(chosen, folder, wanted)
+
+    def keep(self, chosen: Selection, folder: Path | int, wanted: Sequence[WantedFiles]) -> Outputs:
+        """Store what was chosen. What has changed since is a gap."""
         changed = self._store(chosen.manifest, folder)
         return self._described(_without_changed(chosen, changed, wanted))
 
-    def _store(self, manifest: Manifest, folder: Path) -> set[str]:
+    def _store(self, manifest: Manifest, folder: Path | int) -> set[str]:
         """Put what the server lacks; returns digests of files that have changed since they were hashed."""
         files = {file.digest: file for file in manifest.files()}
         missing = self._client.missing(list(files)) if files else []

@@ -97,17 +97,20 @@ class Fetch:
         try:
             with self._cache.hold(urls) as missing:
                 self._once(missing, lambda digests: self._download(digests, urls, downloads))
-                manifest = merge(self._parts(inputs, downloads))
-                with self._cache.hold(file.digest for file in manifest.files()) as missing:
-                    self._unpack(folder, manifest, missing, downloads)
+                self._unpack(folder, merge(self._parts(inputs, downloads)), downloads)
         finally:
             for path in downloads.values():
                 path.unlink(missing_ok=True)
 
-    def _unpack(self, folder: Path, manifest: Manifest, missing: list[str], downloads: dict[str, Path]) -> None:
+    def unpack(self, folder: Path, manifest: Manifest) -> None:
+        """Make a new folder of a manifest whose contents the server has."""
+        self._unpack(folder, manifest, {})
+
+    def _unpack(self, folder: Path, manifest: Manifest, downloads: dict[str, Path]) -> None:
         sizes = {file.digest: file.size for file in manifest.files()}
         user = os.geteuid() if self._owner is None else self._owner
-        with Unpack(folder, manifest, owner=self._owner) as tree:
+        hold, unpacked = self._cache.hold(sizes), Unpack(folder, manifest, owner=self._owner)
+        with hold as missing, unpacked as tree:
             for digest in [digest for digest in missing if digest in downloads]:
                 tree.add(digest, _chunks(downloads[digest]))
             self._once(
@@ -156,9 +159,9 @@ class Fetch:
                 folder, _, name = item.to.rpartition("/")
                 yield InputPart(folder, Manifest((FileEntry(name, FILE_MODE, size, digest),)))
             else:
-                yield InputPart(item.to, self._manifest(item.digest), item.path)
+                yield InputPart(item.to, self.manifest(item.digest), item.path)
 
-    def _manifest(self, digest: str) -> Manifest:
+    def manifest(self, digest: str) -> Manifest:
         found: list[bytes] = []
 
         def bring(digests: list[str]) -> set[str]:

@@ -33,7 +33,7 @@ class Transfers:
         self._fetched = fetched
         self._collected = collected
         self._cache: InputCache | None = None  # opened for the first fetch
-        self._flights = Flights()
+        self.flights = Flights()
         self._orders: asyncio.Queue[tuple[FetchInputs | CollectOutputs, TransferJob]] = asyncio.Queue()
         self._jobs: dict[tuple[type[FetchInputs | CollectOutputs], int], TransferJob] = {}
         self._opening = asyncio.Lock()
@@ -75,8 +75,8 @@ class Transfers:
                 return
             failure = None
             try:
-                cache = await self._open_cache()
-                fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self._flights, owner=None)
+                cache = await self.open_cache()
+                fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self.flights, owner=None)
                 await in_thread(f"fetch-{effect.token}", lambda: fetch.run(effect.inputs, Path(effect.folder)))
             except TransferStopped:
                 return
@@ -104,7 +104,7 @@ class Transfers:
         if self._jobs.pop((CollectOutputs, effect.token), None) is job:
             self._collected(effect.token, outputs)
 
-    async def _open_cache(self) -> InputCache:
+    async def open_cache(self) -> InputCache:
         """Its folder is read once, which takes a moment."""
         async with self._opening:
             if self._cache is None:

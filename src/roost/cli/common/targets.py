@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -50,6 +51,33 @@ class TargetType(click.ParamType[Target]):
         return _completed(names, incomplete)
 
 
+class InstancePath(NamedTuple):
+    """A path in the work directory of an instance."""
+
+    target: Target
+    path: str
+
+
+class CopyPlaceType(click.ParamType[str | InstancePath]):
+    """A path here, or NAME[.INDEX]:PATH. A path here that has a colon begins with a dot or a slash."""
+
+    name = "place"
+
+    def convert(
+        self, value: str | InstancePath, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | InstancePath:
+        if isinstance(value, InstancePath):
+            return value
+        name, colon, path = value.partition(":")
+        if not colon or value.startswith((".", "/", "~")):
+            return value
+        return InstancePath(TARGET.convert(name, param, ctx), path)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(f"{item.value}:") for item in TARGET.shell_complete(ctx, param, incomplete)]
+        return [*names, CompletionItem(incomplete, type="file")]
+
+
 class NodeType(click.ParamType[str]):
     """An argument that names a node; shells complete it."""
 
@@ -84,6 +112,7 @@ def _completed(names: Callable[[Client], list[str]], incomplete: str) -> list[Co
 TARGET = TargetType()
 NODE = NodeType()
 BLOB_NAME = BlobNameType()
+COPY_PLACE = CopyPlaceType()
 
 
 class ProjectObjectType(click.ParamType[tuple[str, str]]):

@@ -5,19 +5,35 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roost.client.namespace import Namespace, Noun
+from roost.client.namespace import Namespace, Noun, path_of
 from roost.model.limits import DEFAULT_PROJECT
-from roost.schema.files import FileSetView, NamedFilesPage, NamedFilesView
+from roost.schema.files import CopyView, FileSetView, NamedFilesPage, NamedFilesView
+from roost.schema.work import InstancePage
 
 if TYPE_CHECKING:  # compression and rules of ignored files are imported by the first transfer: commands start fast
+    from roost.client.files.copy import RunningInstance
     from roost.client.files.local import Paths
     from roost.files.manifest import Manifest
+
+RUNNING_SHOWN_MAX = 10  # indexes in a message
 
 Transferred = Callable[[int, int], object]  # called with the bytes that are done, and of how many
 
 
 def _quiet(done: int, total: int) -> None:
     pass
+
+
+def _summed(read: Transferred) -> Callable[[int], None]:
+    """Takes lengths, and passes on how many bytes there were so far."""
+    total = 0
+
+    def count(length: int) -> None:
+        nonlocal total
+        total += length
+        read(total, 0)
+
+    return count
 
 
 class FileCalls(Namespace):
@@ -38,14 +54,7 @@ class FileCalls(Namespace):
         from roost.client.files.local import find_local
         from roost.client.files.send import Sender
 
-        total = 0
-
-        def count(length: int) -> None:
-            nonlocal total
-            total += length
-            read(total, 0)
-
-        return Sender(self._transport, project, sent).send(find_local(paths, read=count))
+        return Sender(self._transport, project, sent).send(find_local(paths, read=_summed(read)))
 
     def get(
         self, digest: str | Mapping[str, str], to: str | os.PathLike[str], patterns: Sequence[str] = (),
@@ -70,6 +79,47 @@ class FileCalls(Namespace):
                 fetcher.fetch(manifest, Path(to), force=force)
                 done.append(manifest)
         return Manifest(tuple(entry for manifest in done for entry in manifest.entries))
+
+    def copy_to(
+        self, source: str | os.PathLike[str], project: str, name: str, to: str = "", *, index: int | None = None,
+        sent: Transferred = _quiet, read: Transferred = _quiet,
+    ) -> CopyView:  # fmt: skip
+        """Copy a file or a directory into the work directory of a running instance; each file appears whole there.
+
+        `to` is a path in the work directory. As with `cp`: into a folder that is there or that ends with a slash,
+        or else by this name. Without an index, the only running instance is meant: ValueError if there are more.
+        Raises CannotSend, ApiError, Unreachable.
+        """
+        from roost.client.files.copy import Copier
+
+        instance = self._running(project, name, index)
+        return Copier(self._transport, instance, sent).into(source, to, _summed(read))
+
+    def copy_from(
+        self, project: str, name: str, path: str, to: str | os.PathLike[str], *, index: int | None = None,
+        fetched: Transferred = _quiet,
+    ) -> CopyView:  # fmt: skip
+        """Copy a file or a directory out of the work directory of a running instance, as `cp` does.
+
+        What could not be read is in `gaps` of the answer. Files that grow meanwhile have the size that they had first.
+        Raises CannotWrite, ApiError, Unreachable; ValueError as above.
+        """
+        from roost.client.files.copy import Copier
+
+        return Copier(self._transport, self._running(project, name, index), fetched).out_of(path, to)
+
+    def _running(self, project: str, name: str, index: int | None) -> "RunningInstance":
+        from roost.client.files.copy import RunningInstance
+
+        if index is not None:
+            return RunningInstance(project, name, index)
+        path = path_of("/v1/workloads/{}/{}/instances", project, name)
+        found = self._items(path, InstancePage, {"state": "running"}, RUNNING_SHOWN_MAX + 1)
+        if len(found) > 1:
+            listed = [f"{name}.{view.index}" for view in found[:RUNNING_SHOWN_MAX]]
+            more = ", ..." if len(found) > RUNNING_SHOWN_MAX else ""
+            raise ValueError(f"several instances run: {', '.join(listed)}{more}; name one of them")
+        return RunningInstance(project, name, found[0].index if found else 0)
 
     def manifest(self, digest: str, project: str = DEFAULT_PROJECT) -> "Manifest":
         """What is in a set of files."""

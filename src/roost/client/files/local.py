@@ -32,12 +32,12 @@ class LocalFiles(NamedTuple):
     places: dict[str, Local]
 
 
-def find_local(paths: Paths, *, read: Read = lambda length: None) -> LocalFiles:
-    """Read and hash everything. Files that .gitignore or .roostignore name stay behind. Raises CannotSend."""
+def find_local(paths: Paths, *, read: Read = lambda length: None, ignore: bool = True) -> LocalFiles:
+    """Read and hash everything. `ignore`: what .gitignore or .roostignore name stays behind. Raises CannotSend."""
     parts: list[InputPart] = []
     places: dict[str, Local] = {}
     for to, path in _named(paths).items():
-        root, found = _scan(path, read)
+        root, found = _scan(path, read, ignore)
         for file in found.files():
             places.setdefault(file.digest, Local(root, file))
         folder = "/".join(name for name in to.split("/") if name not in ("", "."))
@@ -69,11 +69,11 @@ def _named(paths: Paths) -> dict[str, Path]:
     return named
 
 
-def _scan(path: Path, read: Read) -> tuple[Path, Manifest]:
+def _scan(path: Path, read: Read, ignore: bool) -> tuple[Path, Manifest]:
     """What is at a path: a directory, or the folder of a file with only this file."""
     try:
         if path.is_dir():
-            return path, scan(path, read=read)
+            return path, scan(path, read=read, ignore=ignore)
         found = path.resolve()
         return found.parent, Manifest((replace(scan_file(path, read=read), path=found.name),))
     except OSError as error:

@@ -17,7 +17,7 @@ from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
-from roost.core.state.files import count_workload_files, project_full
+from roost.core.state.files import Excess, count_workload_files, project_full
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -153,12 +153,15 @@ def _check_files(state: State, event: Submit, new: dict[str, WorkloadSpec]) -> N
         sets += found
         over = project_full(state, wanted.project, sets)
         if over is not None:
-            facts = {"project": wanted.project, "resource": over.name, "wanted": over.wanted, "used": over.used}
-            used, more, most = (format_amount(over.name, number) for number in over[1:])
-            message = f"project {wanted.project} keeps {used} and would get {more} more; its quota is {most}"
-            message += ". Delete finished workloads, or ask for a larger quota"
-            error = Conflict(message, code="quota_exceeded", path="inputs", params={**facts, "quota": over.most})
-            raise _at(error, event, position)
+            raise _at(files_excess(wanted.project, over, "inputs"), event, position)
+
+
+def files_excess(project: str, over: Excess, path: str) -> Conflict:
+    facts = {"project": project, "resource": over.name, "wanted": over.wanted, "used": over.used, "quota": over.most}
+    used, more, most = (format_amount(over.name, number) for number in over[1:])
+    message = f"project {project} keeps {used} and would get {more} more; its quota is {most}"
+    message += ". Delete finished workloads, or ask for a larger quota"
+    return Conflict(message, code="quota_exceeded", path=path, params=facts)
 
 
 def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) -> Paced[SubmitResult]:

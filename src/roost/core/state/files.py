@@ -94,6 +94,14 @@ def project_full(state: StoredRecords, project: str, more: Iterable[FileSet]) ->
     return None
 
 
+def byte_room(state: StoredRecords, project: str, most: int) -> int:
+    """How many bytes of files a project may have beside those it has; `most` without such a quota."""
+    setting = state.projects.get(project)
+    if setting is None or setting.counted or FILE_BYTES not in setting.quota:
+        return most
+    return max(0, min(most, setting.quota[FILE_BYTES] - state.file_usage.get(project, FileUsage()).size))
+
+
 def _count(state: StoredRecords, project: str, files: FileSet, sign: int) -> None:
     named = state.file_sets.setdefault(project, {})
     before = named.get(files, 0)

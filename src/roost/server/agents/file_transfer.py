@@ -27,14 +27,17 @@ from roost.ports.blobs import (
     check_upload,
 )
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed, refusing
+from roost.server.agents.validation import check_copy_report
 from roost.server.engine.engine import Engine
 from roost.server.engine.questions import Questions
 from roost.server.files.contents import ContentsCache
+from roost.server.files.copying import Copying
 from roost.server.files.sets import complete_set
 from roost.server.files.store import Files, ProjectFiles, available
 from roost.server.files.uploads import LINK_BYTES_MIN, LINK_S, Taken, UploadLink, take_piece
 from roost.server.observability import logging
 from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_copy, unpack_copy_report
 
 CALLS_MAX = 32  # at once: 8 MiB each
 PIECES_MAX = 10_000  # in one call
@@ -49,12 +52,13 @@ log = logging.logger("files")
 
 
 class FileTransfer:
-    """The calls GetFiles, MissingFiles and PutFiles, and the outputs that reports name."""
+    """The calls about files, with those of copies, and the outputs that reports name."""
 
-    def __init__(self, engine: Engine, files: Files, reading: Questions) -> None:
+    def __init__(self, engine: Engine, files: Files, reading: Questions, copying: Copying) -> None:
         self._engine = engine
         self._files = files
         self._reading = reading
+        self.copying = copying
         self._contents = ContentsCache()
         self._slots = asyncio.Semaphore(CALLS_MAX)
 
@@ -63,6 +67,8 @@ class FileTransfer:
             "GetFiles": self._handler(door, pb.GetFilesRequest, self.get),
             "MissingFiles": self._handler(door, pb.MissingFilesRequest, self.missing),
             "PutFiles": self._handler(door, pb.PutFilesRequest, self.put),
+            "TakeCopies": self._handler(door, pb.TakeCopiesRequest, self.take_copies),
+            "ReportCopy": self._handler(door, pb.CopyReport, self.report_copy),
         }
         return {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
 
@@ -138,6 +144,17 @@ class FileTransfer:
             await self._notice_set(files, pieces[0].digest)
         return pb.PutFilesReply(states=states)
 
+    async def take_copies(self, node: str, _: pb.TakeCopiesRequest) -> pb.TakeCopiesReply:
+        self._require_lead()
+        return pb.TakeCopiesReply(copies=[pack_copy(order) for order in self.copying.take(node)])
+
+    async def report_copy(self, node: str, request: pb.CopyReport) -> pb.CopyReported:
+        self._require_lead()
+        report = unpack_copy_report(request)
+        check_copy_report(report)
+        await self.copying.reported(node, report)
+        return pb.CopyReported()
+
     async def verified_beat(self, node: str, beat: Beat) -> Beat:
         """A beat whose outputs are in the store, whole and held until its commit. Others become a gap."""
         if not _have_files(beat.reports):
@@ -186,16 +203,20 @@ class FileTransfer:
             pass  # the report that names it will say so
 
     def _attempt(self, node: str, token: int) -> tuple[Instance, ProjectFiles]:
-        leadership = self._engine.leadership
-        if not self._engine.ready or (leadership is not None and not leadership.is_sure()):
-            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, "this server does not lead")
+        self._require_lead()
         instance = self._engine.state.allocated.get(node, {}).get(token)
         if instance is None:
             raise GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, f"node {node} has no attempt {token}")
         return instance, self._files.project(_project(instance.workload))
 
+    def _require_lead(self) -> None:
+        leadership = self._engine.leadership
+        if not self._engine.ready or (leadership is not None and not leadership.is_sure()):
+            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, "this server does not lead")
+
     async def _require_inputs(self, instance: Instance, files: ProjectFiles, digests: Sequence[str]) -> None:
         manifests = {item.digest for item in run_order(self._engine.state, instance).inputs if item.digest}
+        manifests |= self.copying.manifests(instance.token)
         left = set(digests) - manifests
         for manifest in sorted(manifests):
             if left:

@@ -101,6 +101,8 @@ class Gateway:
         self._engine = engine
         self._secrets = secrets
         self._transfer = transfer
+        self._copying = transfer.copying
+        self._copying.wake = self.wake
         self.machine = SessionMachine(engine)
         self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
@@ -158,6 +160,11 @@ class Gateway:
             session = self.machine.acknowledged(node, sequence)
             if session is not None:
                 self._streams[session.node].wake()
+
+    def wake(self, node: str) -> None:
+        """Answer a node now: there are copies for it."""
+        if (stream := self._streams.get(node)) is not None:
+            stream.wake()
 
     def close(self, node: str) -> None:
         """A node was lost or removed: its agent registers again."""
@@ -262,6 +269,7 @@ class Gateway:
     async def _write(self, stream: GatewayStream, hello: Hello, context: grpc.aio.ServicerContext) -> None:
         outbox, secrets = stream.session.outbox, self._secrets
         welcome = outbox.welcome(hello.sent_ms, self._engine.lease_ms)
+        self._copying.returned(hello.node)
         stream.due.clear()
         allocated = {run.token for run, _ in hello.runs}
         try:
@@ -276,6 +284,8 @@ class Gateway:
                 frame = pack_server(secrets.hand_over(outbox.answer()))
                 if self._team is not None and not self._team.leadership.is_sure():
                     frame.answer.unsure = True
+                if self._copying.is_due(hello.node):
+                    frame.answer.copies = True
                 await context.write(frame.SerializeToString())
         except grpc.aio.BaseError:
             return  # the stream broke; its reader notices it

@@ -4,10 +4,11 @@ import re
 
 import msgspec
 
+from roost.files.manifest import PATH_BYTES_MAX
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX
-from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
+from roost.model.protocol import Beat, CopyProblem, CopyReport, Hello, Report, Run, Usage, version_refusal
 from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputProblem, Outputs, covers
 from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.records.result import Result, ResultProblem, problem_of
@@ -19,10 +20,12 @@ from roost.model.spec.placement import taints_of
 
 RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
 DRIVERS_MAX = 16
-TASKS_MAX = 16  # background tasks of an agent: it has five
+TASKS_MAX = 16  # background tasks of an agent: it has six
 STATES = frozenset({"starting", "running", "ended"})
 CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
 SIGNAL_MAX = 64
+COPY_TEXT_MAX = 10_000  # of the outcome of a copy: a path, and what is wrong with it
+GROWN_MAX = 100
 AMOUNT_MAX = {"cpu": limits.CPU_MILLI_MAX, "memory": limits.BYTES_MAX, "disk": limits.BYTES_MAX}
 RUN_BOUNDS = {
     "token": (1, 1 << 62), "attempt": (1, limits.COUNTABLE_MAX), "serial": (0, 1 << 62),
@@ -104,6 +107,18 @@ def _check_usage(usage: Usage) -> None:
         check_name(task, "usage.task_restarts")
         _between(count, 0, limits.COUNTABLE_MAX, f"usage.task_restarts.{task}")
     _between(usage.logs_stuck_ms, 0, limits.DURATION_MS_MAX, "usage.logs_stuck_ms")
+
+
+def check_copy_report(report: CopyReport) -> None:
+    if report.problem is not None and report.problem not in set(CopyProblem):
+        raise Invalid("problem", f"a copy does not fail because of {report.problem!r:.40}")
+    _between(len(report.message), 0, COPY_TEXT_MAX, "message")
+    _between(len(report.place.encode()), 0, PATH_BYTES_MAX, "place")
+    _between(len(report.grown), 0, GROWN_MAX, "grown")
+    for path in report.grown:
+        _between(len(path.encode()), 0, PATH_BYTES_MAX, "grown")
+    if report.outputs is not None:
+        _check_outputs(report.outputs, "outputs")
 
 
 def _check_run(run: Run) -> None:

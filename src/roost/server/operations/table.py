@@ -11,6 +11,7 @@ from roost.server.operations.fleet import join, nodes, pools, reservations, serv
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
 from roost.server.operations.work import (
+    copies,
     events,
     files,
     history,
@@ -76,6 +77,13 @@ RULES: dict[Callable[..., Any], Rule] = {
     ),
     logs.follow_log: Rule(
         VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log/follow"
+    ),
+    # A copy out of a run takes room of the project for as long as it lasts.
+    copies.copy_files: Rule(
+        SUBMITTER, Scope.PROJECT, LEADER, "PUT /v1/workloads/{project}/{name}/instances/{index}/copies/{copy}"
+    ),
+    copies.end_copy: Rule(
+        SUBMITTER, Scope.PROJECT, LEADER, "DELETE /v1/workloads/{project}/{name}/instances/{index}/copies/{copy}"
     ),
     # files
     files.find_missing_files: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files/missing"),
