@@ -7,6 +7,7 @@ import pytest
 from roost.core.explain.why import why
 from roost.model.errors import RoostError
 from roost.model.events import Approve, AttributedRequest
+from roost.model.limits import RESULT_VARIABLE_BYTES_MAX, RESULT_VARIABLES_BYTES_MAX
 from roost.model.reasons.attempts import Approved, ConditionFalse, ConditionUnclear, NeedsApproval
 from roost.model.reasons.reason import DependencyEnded
 from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER
@@ -131,6 +132,37 @@ def test_large_results_are_null_for_a_condition() -> None:
     assert scene.counts("deploy") == {"placed": 1}
 
 
+def test_results_that_are_large_together_are_null_from_the_first_that_does_not_fit() -> None:
+    names = [f"part-{number}" for number in range(6)]
+    fitting = [f"needs['{name}'].result != null" for name in names[:4]]
+    small = "needs['part-5'].result == 'small'"
+    rule = " && ".join([*fitting, "needs['part-4'].result == null", small])
+    scene = Scene("a", "b")
+    scene.submit(*map(job, names), job("deploy", after=names, **{"if": rule}))
+    scene.running(*[f"{name}.0" for name in names])
+    quote = b'"%s"'
+    for name in names[:5]:  # four of them have the whole limit, but for two hundred bytes
+        scene.ended(f"{name}.0", result=Result(quote % (b"x" * (RESULT_VARIABLES_BYTES_MAX // 4 - 52))))
+    scene.ended("part-5.0", result=Result(quote % b"small"))
+    assert scene.counts("deploy") == {"placed": 1}
+
+
+@pytest.mark.parametrize(("more", "ending"), [(0, "skipped"), (1, "placed")])
+def test_a_result_of_exactly_the_limit_is_not_null(more: int, ending: str) -> None:
+    data = b'"%s"' % (b"x" * (RESULT_VARIABLE_BYTES_MAX - 2 + more))
+    scene = built(job("deploy", after=["build"], **{"if": "needs.build.result == null"}), result=data)
+    assert scene.counts("deploy") == {ending: 1}
+
+
+def test_a_dependency_that_goes_on_is_running_for_a_condition() -> None:
+    after = [{"workload": "server", "when": "started"}]
+    rules = {"test": "needs.server.state == 'running'", "not": "needs.server.state != 'running'"}
+    scene = Scene("a")
+    scene.submit(job("server"), *[job(name, after=after, **{"if": rule}) for name, rule in rules.items()])
+    scene.running("server.0")
+    assert (scene.counts("test"), scene.counts("not")) == ({"placed": 1}, {"skipped": 1})
+
+
 # --- approval ---------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +209,18 @@ def test_a_skipped_job_needs_no_approval_and_a_retried_one_does() -> None:
     assert scene.counts("other") == {"queued": 1}
     approve(scene, "other")
     assert scene.counts("other") == {"placed": 1}
+
+
+def test_an_approved_job_that_never_started_is_retried_without_a_second_approval() -> None:
+    scene = Scene()  # without nodes
+    scene.submit(job("deploy", approve={}))
+    approve(scene, "deploy")
+    scene.cancel("deploy")
+    scene.retry("deploy")
+    scene.step()
+    assert (workload(scene, "deploy").approval, workload(scene, "deploy").reason) == (Approved("ann"), None)
+    scene.hello("a")
+    assert scene.counts("deploy") == {"placed": 1}
 
 
 def test_others_can_wait_for_a_job_that_waits_for_approval() -> None:
