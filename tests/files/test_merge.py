@@ -40,6 +40,22 @@ def test_only_the_files_that_match_come_with_their_folders() -> None:
         merge([InputPart("in", whole, "none/*")])
 
 
+def test_an_optional_input_may_have_no_file_that_matches() -> None:
+    empty = InputPart("in", Manifest((file("a"),)), "none/*", is_optional=True)
+    assert merge([empty, InputPart("", Manifest((file("b"),)))]).entries == (file("b"),)
+
+
+def test_of_two_files_with_one_path_the_later_one_stays_if_it_may() -> None:
+    old = Manifest((FolderEntry("d", 0o700), file("d/a"), LinkEntry("d/b", "a"), file("e")))
+    new = Manifest((FolderEntry("d", 0o755), FileEntry("d/a", 0o755, 1, DIGEST), file("d/b")))
+    assert merge([InputPart("", old), InputPart("", new)], replace=True).entries == (
+        FolderEntry("d", 0o700), FileEntry("d/a", 0o755, 1, DIGEST), file("d/b"), file("e"),
+    )  # fmt: skip
+    for parts in ((Manifest((file("d"),)), new), (new, Manifest((file("d"),)))):
+        with pytest.raises(Invalid, match="^d: is"):
+            merge([InputPart("", part) for part in parts], replace=True)
+
+
 @pytest.mark.parametrize(
     ("one", "two", "path"), [("a", "a", "a"), ("d/a", "d/a", "d/a"), ("d", "d/a", "d"), ("d/a", "d", "d")]
 )

@@ -12,6 +12,7 @@ def test_examples() -> None:
     assert Pattern("dist/*.whl").matches("dist/a.whl")
     assert not Pattern("dist/*.whl").matches("dist/sub/a.whl")
     assert Pattern("dist").matches("dist/sub/a.whl"), "a folder that matches is whole"
+    assert Pattern("dist/").matches("dist/a.whl") and Pattern("./dist").matches("dist")
     assert Pattern("**/*.log").matches("a.log") and Pattern("**/*.log").matches("a/b/c.log")
     assert Pattern("a/**/b").matches("a/b") and Pattern("a/**/b").matches("a/x/y/b")
     assert not Pattern("a/**/b").matches("x/a/b")

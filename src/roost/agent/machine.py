@@ -366,7 +366,8 @@ class AgentMachine:
 
     def _remember(self, run: Run) -> tuple[str, ...]:
         size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
-        size += sum(len(field) for item in run.inputs for field in msgspec.structs.astuple(item))
+        texts = (field for item in run.inputs for field in msgspec.structs.astuple(item) if isinstance(field, str))
+        size += sum(map(len, texts))
         self._sizes[run.token] = size
         self._sizes_sum += size
         self._files.remember(run)

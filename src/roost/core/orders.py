@@ -77,7 +77,7 @@ def _inputs(workload: Workload, instance: Instance) -> Iterator[RunInput]:
             yield RunInput(item.to, url=item.url, sha256=item.sha256)
         for given in (*workload.input_files, *instance.input_files) if item.workload else ():
             if given.workload == item.workload:
-                yield RunInput(input_folder(item, given.index), given.files.digest, item.path)
+                yield RunInput(input_folder(item, given.index), given.files.digest, item.path, optional=item.optional)
 
 
 def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:

@@ -15,16 +15,20 @@ class InputPart(NamedTuple):
     to: str  # a path; "" is the top
     manifest: Manifest
     pattern: str = ""  # only these of its files; "" is all of them
+    is_optional: bool = False  # also without a file that matches
 
 
-def merge(parts: Iterable[InputPart], *, bytes_max: int = BLOB_BYTES_MAX) -> Manifest:
-    """Raises Invalid with a path that two sets have, TooMuch for more than a manifest may have."""
+def merge(parts: Iterable[InputPart], *, bytes_max: int = BLOB_BYTES_MAX, replace: bool = False) -> Manifest:
+    """`replace`: of two files with one path, the later one stays; else they are refused.
+
+    Raises Invalid with a path that two sets have, TooMuch for more than a manifest may have.
+    """
     found: dict[str, Entry] = {}
     for part in parts:
         for entry in _selected(part):
             path = f"{part.to}/{entry.path}" if part.to else entry.path
             _add_folders(found, path)
-            _add(found, _at(entry, path))
+            _add(found, _at(entry, path), replace)
     entries = sorted(found.values(), key=lambda entry: entry.path.split("/"))
     manifest = Manifest(tuple(entries))
     check(manifest, bytes_max)
@@ -36,7 +40,7 @@ def _selected(part: InputPart) -> Iterable[Entry]:
         return part.manifest.entries
     pattern = Pattern(part.pattern)
     chosen = [entry for entry in part.manifest.entries if pattern.matches(entry.path)]
-    if not chosen:
+    if not chosen and not part.is_optional:
         raise Invalid(part.to or ".", f"no file of this input matches {part.pattern}", code="no_match")
     return chosen
 
@@ -49,10 +53,13 @@ def _add_folders(found: dict[str, Entry], path: str) -> None:
             raise Invalid(place, "is a folder in one input and a file in another", code="same_path")
 
 
-def _add(found: dict[str, Entry], entry: Entry) -> None:
+def _add(found: dict[str, Entry], entry: Entry, replace: bool) -> None:
     other = found.setdefault(entry.path, entry)
-    if other is not entry and not (isinstance(other, FolderEntry) and isinstance(entry, FolderEntry)):
+    if other is entry or isinstance(other, FolderEntry) and isinstance(entry, FolderEntry):
+        return
+    if not replace or isinstance(other, FolderEntry) or isinstance(entry, FolderEntry):
         raise Invalid(entry.path, "is in two inputs", code="same_path")
+    found[entry.path] = entry
 
 
 def _at(entry: Entry, path: str) -> Entry:

@@ -262,7 +262,7 @@ FAILURE_TEXTS = {
     InputProblem.NOT_FOUND: "the blob store does not have it; send it again and submit",
     InputProblem.WRONG_BYTES: "its bytes are others than its digest or size says",
     InputProblem.UNSAFE_PATH: "it leads out of the work directory, or its set is damaged",
-    InputProblem.SAME_PATH: "two inputs have this path",
+    InputProblem.SAME_PATH: "a file in one input is a folder in another",
     InputProblem.NO_MATCH: "no file matches its pattern",
     InputProblem.TOO_LARGE: "a work directory cannot have so many files or bytes",
     InputProblem.DISK_FULL: "the disk of the node is full",

@@ -588,6 +588,7 @@ class RunInput(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
     SHA256_FIELD_NUMBER: _builtins.int
+    OPTIONAL_FIELD_NUMBER: _builtins.int
     to: _builtins.str
     """a path below the work directory"""
     digest: _builtins.str
@@ -597,6 +598,8 @@ class RunInput(_message.Message):
     url: _builtins.str
     sha256: _builtins.str
     """of the file at the URL"""
+    optional: _builtins.bool
+    """none of its files may match the pattern"""
     def __init__(
         self,
         *,
@@ -605,10 +608,11 @@ class RunInput(_message.Message):
         path: _builtins.str = ...,
         url: _builtins.str = ...,
         sha256: _builtins.str = ...,
+        optional: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "path", b"path", "sha256", b"sha256", "to", b"to", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "optional", b"optional", "path", b"path", "sha256", b"sha256", "to", b"to", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -162,7 +162,7 @@ def _unpack_run(run: pb.Run) -> Run:
         run.token, run.workload, run.index, run.attempt, run.document, run.timeout_ms, run.grace_ms, run.leased,
         run.submitted_ms, run.serial, tuple(run.devices), tuple(run.ports), run.version or 1,
         tuple([(variable.name, variable.value) for variable in run.env]), run.after,
-        tuple([RunInput(item.to, item.digest, item.path, item.url, item.sha256) for item in run.inputs]),
+        tuple([RunInput(item.to, item.digest, item.path, item.url, item.sha256, item.optional) for item in run.inputs]),
     )  # fmt: skip
 
 

@@ -89,11 +89,24 @@ async def test_a_cache_that_is_too_small_is_gone_round(tmp_path: Path, source: P
         assert (node.folder() / "a").read_bytes() == b"small"
 
 
-async def test_a_path_in_two_inputs_is_named(tmp_path: Path, source: Path) -> None:
+async def test_of_two_inputs_with_one_path_the_later_one_stays(tmp_path: Path, source: Path) -> None:
+    server = FileServer()
+    older = await server.store(source)
+    (source / "a").write_bytes(b"newer")
+    newer = await server.store(source)
+    async with node_of(tmp_path / "agent", server) as node:
+        assert await node.have(RunInput("x", older), RunInput("x", newer, "a*")) == ""
+        assert (node.folder() / "x" / "a").read_bytes() == b"newer"
+        assert await node.have(RunInput("x", newer), RunInput("x", older, "none*", optional=True), token=2) == ""
+        assert (node.folder(2) / "x" / "a").read_bytes() == b"newer"
+
+
+async def test_a_file_where_another_input_has_a_folder_is_named(tmp_path: Path, source: Path) -> None:
     server = FileServer()
     digest = await server.store(source)
     async with node_of(tmp_path / "agent", server) as node:
-        assert await node.have(RunInput("x", digest), RunInput("x", digest)) == "same_path x/a"
+        inputs = [RunInput("sub", digest, "a"), RunInput("", digest), RunInput("sub/a", digest)]
+        assert await node.have(*inputs) == "same_path sub/a"
         assert not node.folder().exists()
 
 

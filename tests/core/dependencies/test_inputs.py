@@ -7,7 +7,7 @@ import pytest
 
 from roost.core.explain.why import why
 from roost.core.orders import run_order
-from roost.model.events import Submit
+from roost.model.events import Delete, Submit
 from roost.model.limits import INPUT_FOLDERS_MAX
 from roost.model.reasons.attempts import DependencyWithoutOutputs
 from roost.model.reasons.subjects import WorkloadRef
@@ -79,6 +79,43 @@ def test_two_inputs_of_one_workload_share_its_outputs() -> None:
     pair = [{"workload": "build", "path": "bin/*", "to": "b"}, {"workload": "build", "path": "*.xml", "to": "r"}]
     scene = built(job("test", inputs=pair))
     assert inputs(scene, "test.0") == (RunInput("b", A.digest, "bin/*"), RunInput("r", A.digest, "*.xml"))
+
+
+OPTIONAL: dict[str, Any] = {"inputs": [{"workload": "build", "to": "in", "optional": True}]}
+ANY_END: dict[str, Any] = {"after": [{"workload": "build", "when": "finished"}]}
+
+
+@pytest.mark.parametrize(
+    ("code", "outputs", "found"),
+    [(0, Outputs(A), (RunInput("in", A.digest, optional=True),)), (0, NOTHING, ()), (1, NOTHING, ())],
+)
+def test_a_dependent_does_without_optional_outputs_that_are_not_there(
+    code: int, outputs: Outputs, found: tuple[RunInput, ...]
+) -> None:
+    scene = Scene("n1")
+    scene.submit(job("build", **BUILD), job("report", **OPTIONAL, **ANY_END))
+    scene.running("build.0")
+    scene.ended("build.0", code=code, outputs=outputs)
+    assert scene.counts("report") == {"placed": 1}
+    assert inputs(scene, "report.0") == found
+
+
+def test_optional_outputs_that_were_lost_are_missed() -> None:
+    assert built(job("report", **OPTIONAL, **ANY_END), outputs=LOST).counts("report") == {"cancelled": 1}
+
+
+def test_optional_outputs_are_kept_when_their_workload_is_forgotten() -> None:
+    scene = built(job("report", **OPTIONAL, **ANY_END))
+    scene.running("report.0")
+    scene.ended("report.0", code=1)
+    scene.step(Delete(1, "default/build"))
+    scene.retry("report")
+    assert inputs(scene, "report.0") == (RunInput("in", A.digest, optional=True),)
+
+
+def test_a_needed_input_beside_an_optional_one_is_missed() -> None:
+    both = {"inputs": [*OPTIONAL["inputs"], {"workload": "build", "to": "other"}]}
+    assert built(job("test", **both), outputs=NOTHING).counts("test") == {"cancelled": 1}
 
 
 def test_an_array_gives_a_folder_for_each_instance() -> None:

@@ -97,7 +97,7 @@ class Fetch:
         try:
             with self._cache.hold(urls) as missing:
                 self._once(missing, lambda digests: self._download(digests, urls, downloads))
-                self._unpack(folder, merge(self._parts(inputs, downloads)), downloads)
+                self._unpack(folder, merge(self._parts(inputs, downloads), replace=True), downloads)
         finally:
             for path in downloads.values():
                 path.unlink(missing_ok=True)
@@ -159,7 +159,7 @@ class Fetch:
                 folder, _, name = item.to.rpartition("/")
                 yield InputPart(folder, Manifest((FileEntry(name, FILE_MODE, size, digest),)))
             else:
-                yield InputPart(item.to, self.manifest(item.digest), item.path)
+                yield InputPart(item.to, self.manifest(item.digest), item.path, item.optional)
 
     def manifest(self, digest: str) -> Manifest:
         found: list[bytes] = []

@@ -24,9 +24,9 @@ def take_files(
     state: State, workload: Workload, condition: After, element: Instance | None = None
 ) -> DependencyWithoutOutputs | None:
     """Give a dependent, or one of its elements, the outputs of a dependency whose condition holds. Why it cannot."""
-    if not _wants(workload.policy, condition.workload):
+    if not _wants(state, workload.policy, condition.workload):
         return None
-    found = files_of(state, condition, element.index if element is not None else None)
+    found = files_of(state, workload.policy, condition, element.index if element is not None else None)
     if isinstance(found, DependencyWithoutOutputs):
         return found
     give_files(state, element or workload, condition.workload, found)
@@ -37,9 +37,10 @@ def missing_files(
     state: State, workload: Workload, condition: After, index: int | None = None
 ) -> DependencyWithoutOutputs | None:
     """Why a dependent cannot have its inputs, although the condition holds."""
-    if not _wants(workload.policy, condition.workload) or not evaluate_for(state, condition, index).satisfied:
+    is_wanted = _wants(state, workload.policy, condition.workload)
+    if not is_wanted or not evaluate_for(state, condition, index).satisfied:
         return None
-    found = files_of(state, condition, index)
+    found = files_of(state, workload.policy, condition, index)
     return found if isinstance(found, DependencyWithoutOutputs) else None
 
 
@@ -61,18 +62,20 @@ def files_for_version(
         return wanted.input_files
     found: Files = ()
     for condition in settled:
-        if condition.each or not _wants(wanted.policy, condition.workload):
+        if condition.each or not _wants(state, wanted.policy, condition.workload):
             continue
         kept = tuple(item for item in known.input_files if item.workload == condition.workload)
         is_satisfied = evaluate_for(state, condition, None).satisfied
-        present = files_of(state, condition) if is_satisfied else _without(condition.workload)
+        present = files_of(state, wanted.policy, condition) if is_satisfied else _without(condition.workload)
         if isinstance(present, DependencyWithoutOutputs) and not kept:
             return present
         found += kept if isinstance(present, DependencyWithoutOutputs) else present
     return found
 
 
-def files_of(state: State, condition: After, index: int | None = None) -> Files | DependencyWithoutOutputs:
+def files_of(
+    state: State, policy: Policy, condition: After, index: int | None = None
+) -> Files | DependencyWithoutOutputs:
     """The outputs of a dependency: of its one instance, of the same element, or of all with a folder each.
 
     An instance that had nothing to keep has no folder; outputs that were to be kept and are not are missing.
@@ -89,11 +92,14 @@ def files_of(state: State, condition: After, index: int | None = None) -> Files 
             found.append(InputFiles(key, outputs.files, number if index is None and other.count > 1 else None))
         elif outputs is not None and outputs.are_lost:
             return _without(key, number)
-    return tuple(found) or _without(key, index)
+    if not found and any(item.workload == key and not item.optional for item in policy.inputs):
+        return _without(key, index)
+    return tuple(found)
 
 
-def _wants(policy: Policy, key: str) -> bool:
-    return any(item.workload == key for item in policy.inputs)
+def _wants(state: State, policy: Policy, key: str) -> bool:
+    """Optional inputs from a workload that is forgotten are not missed; those that a dependent has stay."""
+    return any(item.workload == key and (not item.optional or key in state.workloads) for item in policy.inputs)
 
 
 def _without(key: str, index: int | None = None) -> DependencyWithoutOutputs:

@@ -30,6 +30,7 @@ class Input(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=
     path: str = ""  # of those outputs: a pattern; "" is all of them
     url: str = ""
     sha256: str = ""  # of the file at `url`: 64 hexadecimal digits
+    optional: bool = False  # a workload that left none of these files is no obstacle
 
 
 class InputProblem(StrEnum):
@@ -38,7 +39,7 @@ class InputProblem(StrEnum):
     NOT_FOUND = "not_found"  # the blob store does not have it
     WRONG_BYTES = "wrong_bytes"  # another digest or another size than it is named by
     UNSAFE_PATH = "unsafe_path"  # the set has a path or a link that leads out of the work directory, or is damaged
-    SAME_PATH = "same_path"  # two inputs have it
+    SAME_PATH = "same_path"  # a file in one input, and a folder in another
     NO_MATCH = "no_match"  # no file of an input matches its pattern
     TOO_LARGE = "too_large"  # more files or bytes than a work directory may have
     DISK_FULL = "disk_full"  # of the node, or the quota of its user
@@ -113,6 +114,7 @@ class RunInput(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_li
     path: str = ""  # a pattern: only these of its files
     url: str = ""
     sha256: str = ""
+    optional: bool = False  # none of its files may match the pattern
 
 
 def input_folder(item: Input, index: int | None) -> str:

@@ -37,6 +37,7 @@ class InputBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True,
     url: str = ""
     sha256: str = ""
     to: str = ""
+    optional: bool = False
 
 
 class OutputsWhen(StrEnum):
@@ -64,13 +65,15 @@ def _input(block: InputBlock, project: str, name: str, path: str) -> Input:
     for field in ("path", "sha256"):
         if getattr(block, field) and given[0] != {"path": "workload", "sha256": "url"}[field]:
             raise Invalid(f"{path}.{field}", f"belongs to {'workload' if field == 'path' else 'url'}")
+    if block.optional and not block.workload:
+        raise Invalid(f"{path}.optional", "belongs to workload: all other files are there when it is submitted")
     to = check_place(block.to, f"{path}.to")
     if block.workload:
         check_name(block.workload, f"{path}.workload")
         if block.workload == name:
             raise Invalid(f"{path}.workload", "a workload cannot have its own outputs as inputs")
         pattern = check_pattern(block.path, f"{path}.path") if block.path else ""
-        return Input(to, workload=workload_key(project, block.workload), path=pattern)
+        return Input(to, workload=workload_key(project, block.workload), path=pattern, optional=block.optional)
     if block.url:
         url = _check_url(block, path)
         return Input(_file_place(to, url, path), url=url, sha256=block.sha256)

@@ -212,7 +212,7 @@ def _check_inputs(run: Run, policy: Policy, path: str) -> None:
         if given.digest:
             _check_file_set(FileSet(given.digest), path)
     for item in policy.inputs:
-        if not any(covers(item, given) for given in run.inputs):
+        if not item.optional and not any(covers(item, given) for given in run.inputs):
             raise Invalid(path, f"its document has an input {item.to or '.'!r:.60}, which is not among these")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from roost.model.errors import Invalid
+from roost.model.spec.pipelines.artifacts import Artifacts
 from roost.model.spec.pipelines.labels import name_of
 
 
@@ -27,10 +28,15 @@ class Action(NamedTuple):
     needs: tuple[Need, ...]
     fields: dict[str, Any]
     services: tuple[ActionService, ...] = ()
+    artifacts: Artifacts = Artifacts()
 
     @property
     def name(self) -> str:
         return name_of(self.title)
+
+    @property
+    def is_array(self) -> bool:
+        return "each" in self.fields or self.fields.get("count", 1) != 1
 
     @property
     def path(self) -> str:

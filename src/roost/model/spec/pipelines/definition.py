@@ -9,6 +9,7 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_text
 from roost.model.spec.pipelines.actions import Action, ActionService, Concurrency, Need, Pipeline, in_order
+from roost.model.spec.pipelines.artifacts import Artifacts, read_artifacts
 from roost.model.spec.pipelines.labels import OWN_LABELS, name_of
 from roost.model.spec.placement import between
 from roost.model.spec.problems import Problems, all_of, check_each, indexed
@@ -26,7 +27,7 @@ ACTION_FIELDS = (
     "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
     "placement", "retention", "mask", "inputs", "outputs", "if", "approve",
-    "services",
+    "artifacts", "services",
 )  # fmt: skip
 SERVICE_FIELDS = (
     "name", "image", "command", "env", "ports", "resources", "health", "priority", "grace", "placement",
@@ -120,10 +121,13 @@ def _action(raw: object, path: str) -> Action:
     for field, example in (("env", '{CI: "1"}'), ("labels", "{team: web}")):
         check(_mapping, fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
     check(_check_labels, fields.get("labels", {}), f"{path}.labels")
+    awaited = {need.action: need.when for need in needs or ()}
+    artifacts = check(read_artifacts, fields.pop("artifacts", []), awaited, f"{path}.artifacts") or Artifacts()
     check(_check_condition, fields.get("if", ""), needs or (), f"{path}.if")
     services = check(_services, fields.pop("services", []), f"{path}.services")
     problems.refuse()
-    return Action(int(path.removeprefix("actions[").rstrip("]")), fields["name"], needs, fields, tuple(services))
+    number = int(path.removeprefix("actions[").rstrip("]"))
+    return Action(number, fields["name"], needs, fields, tuple(services), artifacts)
 
 
 def _services(raw: object, path: str) -> list[ActionService]:

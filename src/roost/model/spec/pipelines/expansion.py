@@ -4,7 +4,7 @@ The job of an action is called PIPELINE-RUN-ACTION, so that two runs of one pipe
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.model import limits
@@ -12,6 +12,7 @@ from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
 from roost.model.spec.names import check_text
 from roost.model.spec.pipelines.actions import Action, ActionService, Pipeline, chosen
+from roost.model.spec.pipelines.artifacts import artifact_inputs
 from roost.model.spec.pipelines.definition import WHEN, read_pipeline
 from roost.model.spec.pipelines.labels import ACTION, OWN_LABELS, PIPELINE, RUN, SERVICE, job_name, name_of
 from roost.model.spec.problems import Problems
@@ -57,9 +58,10 @@ def jobs_of(raw: object, run: str, options: RunOptions) -> tuple[Pipeline, list[
         raise Invalid("run", f"a run is 1 to {RUN_LENGTH_MAX} letters and digits, not {run!r:.60}")
     problems = Problems()
     group = _group(pipeline, options)
+    actions = {action.name: action for action in pipeline.actions}
     jobs: list[Job] = []
     for action in pipeline.actions:
-        job = problems.check(_job, pipeline, action, run, options, group)
+        job = problems.check(_job, pipeline, action, run, options, group, actions)
         jobs.append(job)
         for service in action.services if job is not None else ():
             jobs.append(problems.check(_service, pipeline, job, service, options))
@@ -93,7 +95,9 @@ def path_in_file(path: str, places: Sequence[str]) -> str:
     return f"{here}.{field}" if field and field != "$" else here
 
 
-def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions, group: str) -> Job:
+def _job(
+    pipeline: Pipeline, action: Action, run: str, options: RunOptions, group: str, actions: Mapping[str, Action]
+) -> Job:
     name = job_name(pipeline.title, run, action.title)
     if len(name) > limits.NAME_LENGTH_MAX:
         message = f"its job would be called {name} and have {len(name)} characters, at most {limits.NAME_LENGTH_MAX}"
@@ -114,12 +118,28 @@ def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions, grou
     if others:
         document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
     if isinstance(action.fields.get("inputs", []), list):
-        own = [_input(item, f"{pipeline.name}-{run}-") for item in action.fields.get("inputs", [])]
-        document |= {"inputs": [*pipeline.inputs, *own]} if own or pipeline.inputs else {}
+        own = [*_artifacts(action, actions), *action.fields.get("inputs", [])]
+        inputs = [*pipeline.inputs, *[_input(item, f"{pipeline.name}-{run}-") for item in own]]
+        document |= {"inputs": inputs} if inputs else {}
+    if action.artifacts.outputs and isinstance(action.fields.get("outputs", []), list):
+        document["outputs"] = [*action.fields.get("outputs", []), *action.artifacts.documents]
     spec = spec_of_document(document, action.path)
     if spec.policy.retention_ms < RETENTION_MS_MIN:
         raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
     return Job(action, action.path, document, spec)
+
+
+def _artifacts(action: Action, actions: Mapping[str, Action]) -> Iterator[dict[str, Any]]:
+    """The artifacts that an action gets: of all it needs or chooses, unless its inputs name their action."""
+    own = {name_of(str(item.get("workload", ""))) for item in action.fields.get("inputs", []) if isinstance(item, dict)}
+    for need in action.needs:
+        other = actions[need.action]
+        is_chosen = action.artifacts.sources is None or other.name in action.artifacts.sources
+        if is_chosen and other.artifacts.outputs and need.when != Milestone.STARTED and other.name not in own:
+            has_outputs = bool(other.fields.get("outputs"))
+            yield from artifact_inputs(
+                other.name, other.artifacts, has_outputs=has_outputs, is_array=other.is_array
+            )
 
 
 def _service(pipeline: Pipeline, job: Job, service: ActionService, options: RunOptions) -> Job:
