@@ -39,6 +39,12 @@ def finished(one: Served, name: str) -> str:
     return one.roost("logs", name).stdout.decode()
 
 
+def run_of(stderr: bytes) -> str:
+    """The name of a run that was followed."""
+    (line,) = [line for line in stderr.decode().splitlines() if line.startswith("roost: run ")]
+    return line.split()[2].rstrip(":")
+
+
 def test_no_example_is_forgotten() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.yaml")} == RUN_HERE
     listed = (EXAMPLES / "README.md").read_text()
@@ -64,7 +70,7 @@ def test_integration(one: Served) -> None:
     done = one.roost("ci", "run", str(EXAMPLES / "integration.yaml"))
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == b"test | 200\n"
-    run = done.stderr.decode().split()[2].rstrip(":")
+    run = run_of(done.stderr)
     assert one.roost("wait", f"{run}-test-web", "--timeout", "60s").returncode == 1
     assert b"is finished" in one.roost("show", f"{run}-test-web").stdout
 
@@ -73,7 +79,7 @@ def test_reports(one: Served) -> None:
     done = one.roost("ci", "run", str(EXAMPLES / "reports.yaml"))
     assert done.returncode == 0, done.stderr.decode()
     assert b"publish    | unit.xml" in done.stdout
-    run = done.stderr.decode().split()[2].rstrip(":")
+    run = run_of(done.stderr)
     shown = one.roost("ci", "show", run).stdout.decode()
     assert "Tests of unit tests: 1 passed, 1 skipped\n  slow: 500ms cart::adds\n" in shown
 

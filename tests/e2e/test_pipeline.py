@@ -85,7 +85,8 @@ actions:
     assert sorted(lines[5:7]) == [b"all.0    | a", b"all.1    | b"]
     assert lines[7:] == [b""]
     answer = done.stderr.decode().splitlines()
-    assert answer[0].startswith("roost: run bytes-") and answer[0].endswith(": 3 actions")
+    assert answer[0].startswith("roost: /") and " of this machine is sent; " in answer[0]
+    assert answer[1].startswith("roost: run bytes-") and answer[1].endswith(": 3 actions")
     assert any(line.startswith("roost: odd succeeded on node-") for line in answer)
     assert any(line.startswith("roost: all (2 elements) succeeded in ") for line in answer)
     assert [line.split()[:2] for line in answer[-4:-1]] == [

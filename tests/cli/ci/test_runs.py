@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Type
 from tests.cli.serving import Served
 
@@ -91,3 +93,46 @@ def test_the_working_tree_is_sent_to_all_actions(typed: Type, server: Served, tm
     assert [entry.path for entry in entries] == ["main.c"]
     assert typed("ci", "run", str(file), "--workdir", str(tmp_path / "none")).exit_code == 2
     assert typed("ci", "cancel", run).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "more", "sent"),
+    [
+        ("tree/pipeline.yaml", (), "", "tree"),
+        ("tree/.ci/pipeline.yaml", (), "", "tree"),
+        ("tree/pipeline.yaml", ("--no-send",), "", ""),
+        ("tree/pipeline.yaml", (), "inputs: []\n", ""),
+        ("pipeline.yaml", (), "", ""),
+    ],
+)
+def test_the_directory_of_the_file_is_sent_unless_another_is_named(
+    typed: Type, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    place: str, options: tuple[str, ...], more: str, sent: str,
+) -> None:  # fmt: skip
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for name, text in (("main.c", "int main;"), (".gitignore", "*.o\n"), ("main.o", "")):
+        (tmp_path / "tree").mkdir(exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text)
+    file.write_text(f"name: found\n{more}actions: [{{name: a, steps: [make]}}]\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    done = typed("ci", "run", str(file), *options, "--no-follow")
+    line = f"roost: {tmp_path}/{sent} of this machine is sent; --no-send switches that off\n"
+    assert (line in done.stderr) == bool(sent)
+    with server.client() as client:
+        inputs = client.workloads.get("default", f"found-{done.stdout.strip()}-a").document.get("inputs", [])
+        assert len(inputs) == bool(sent)
+        paths = [entry.path for entry in client.files.manifest(inputs[0]["from"]).entries] if inputs else []
+    assert ("main.c" in paths, "main.o" in paths) == (bool(sent), False)
+    assert typed("ci", "cancel", done.stdout.strip()).exit_code == 0
+
+
+def test_a_file_that_names_what_it_sends_sends_nothing_else(typed: Type, server: Served, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: own\nactions: [{name: a, inputs: [{from: ., to: x}], steps: [make]}]\n")
+    done = typed("ci", "run", str(file), "--no-follow")
+    assert "is sent" not in done.stderr
+    with server.client() as client:
+        document = client.workloads.get("default", f"own-{done.stdout.strip()}-a").document
+        assert [item.get("to") for item in document["inputs"]] == ["x"]
+    assert typed("ci", "cancel", done.stdout.strip()).exit_code == 0

@@ -77,14 +77,15 @@ def ci(ctx: click.Context) -> None:
 @pairs_option("--var", "variables", metavar="K=V", help="Environment variable of all actions.")
 @only_option
 @click.option("--workdir", type=click.Path(exists=True, file_okay=False), metavar="DIR",
-              help="Send what is in a directory: all actions start with it.")  # fmt: skip
+              help="Send what is in this directory. [default: that of FILE, unless it has inputs]")  # fmt: skip
+@click.option("--no-send", is_flag=True, help="Do not send the directory of FILE by itself.")
 @click.option("--no-follow", is_flag=True, help="Submit it, print the run, and exit.")
 @click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
 @click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
 @json_option
 def run(
-    file: str, variables: dict[str, str], only: tuple[str, ...], workdir: str | None, no_follow: bool, retention: str,
-    project: str, as_json: bool,
+    file: str, variables: dict[str, str], only: tuple[str, ...], workdir: str | None, no_send: bool, no_follow: bool,
+    retention: str, project: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a pipeline and stream the output of its actions.
 
@@ -92,11 +93,15 @@ def run(
     only their output; stderr has their progress. Ctrl-C cancels all actions and waits until they have stopped; a
     second one exits at once.
 
+    The directory of FILE is sent, without what its .gitignore and .roostignore name: all actions start with it. Of a
+    FILE in a hidden directory such as .ci, it is the one above. A FILE with inputs from this machine says itself
+    what is sent. Contents that the server has are not sent again.
+
     Examples:
       roost ci run pipeline.yaml
       roost ci run pipeline.yaml --var VERSION=1.2 --var DEBUG=1
       roost ci run pipeline.yaml --only test               test and its dependencies
-      roost ci run pipeline.yaml --workdir .               with the working tree, without what .gitignore names
+      roost ci run ci/pipeline.yaml --workdir .            with this directory
       run=$(roost ci run pipeline.yaml --no-follow) && roost wait ci:$run
       generate | roost ci run -
 
@@ -105,7 +110,10 @@ def run(
     --no-follow 4 when all actions are pending.
     Next: `roost ci show RUN`, `roost ci retry RUN`, `roost logs PIPELINE-RUN-ACTION`.
     """
-    checked = read_pipeline_file(file, RunOptions(variables, only, retention), project, workdir or "")
+    options = RunOptions(variables, only, retention)
+    checked = read_pipeline_file(file, options, project, workdir or "", send=not no_send)
+    if checked.tree and not as_json:
+        echo_err(f"{checked.tree} of this machine is sent; --no-send switches that off")
     with connect() as client:
         checked = checked.sent(client)
         if no_follow:

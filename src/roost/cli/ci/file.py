@@ -12,11 +12,13 @@ from roost.cli.common.sending import checked_inputs, send_inputs
 from roost.cli.work.apply import read_file
 from roost.client import Client
 from roost.client.errors import ApiError
+from roost.client.files.inputs import has_local_inputs
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_PROJECT
 from roost.model.spec.pipelines.actions import Action, Pipeline
 from roost.model.spec.pipelines.expansion import RunOptions, jobs_of
 
+STDIN = "-"
 EXAMPLE_RUN = "000000"  # ID of the run if a file is only checked
 
 
@@ -27,6 +29,7 @@ class PipelineFile(NamedTuple):
     raw: dict[str, Any]
     pipeline: Pipeline
     options: RunOptions
+    tree: str = ""  # a folder of this machine that is sent without being asked for
 
     def sent(self, client: Client) -> "PipelineFile":
         """The same, after its inputs from this machine were sent."""
@@ -51,8 +54,10 @@ class PipelineFile(NamedTuple):
         return run, stages, made.since
 
 
-def read_pipeline_file(file: str, options: RunOptions, project: str = "", workdir: str = "") -> PipelineFile:
-    """`workdir`: a directory whose content all actions start with."""
+def read_pipeline_file(
+    file: str, options: RunOptions, project: str = "", workdir: str = "", *, send: bool = False
+) -> PipelineFile:
+    """`workdir`: a directory whose content all actions start with. `send`: else that of the file, if there is one."""
     found = list(read_file(file))
     if not found:
         raise Failure(f"{file}: there is nothing in it", exit_code=USAGE)
@@ -61,14 +66,29 @@ def read_pipeline_file(file: str, options: RunOptions, project: str = "", workdi
     raw = with_action_values(found[0][1], file, Path(file).parent)
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
-    if isinstance(raw, dict) and workdir:
+    tree = _tree_of(file, raw) if send and not workdir else ""
+    if isinstance(raw, dict) and (workdir or tree):
         given = raw.get("inputs", [])
-        raw = {**raw, "inputs": [{"from": os.path.abspath(workdir)}, *(given if isinstance(given, list) else [given])]}
+        sent = {"from": os.path.abspath(workdir or tree)}
+        raw = {**raw, "inputs": [sent, *(given if isinstance(given, list) else [given])]}
     try:
         pipeline, _ = jobs_of(checked_inputs(raw, file), EXAMPLE_RUN, options)
     except Invalid as error:
         raise Failure(on_lines(f"{file}: {item}" for item in error.every), exit_code=USAGE) from None
-    return PipelineFile(file, raw, pipeline, options)
+    return PipelineFile(file, raw, pipeline, options, tree)
+
+
+def _tree_of(file: str, raw: Any) -> str:
+    """The working tree that actions most likely need: the folder of the file, or the one above a hidden folder.
+
+    None if the file says itself which files are sent, or if that would be a home directory.
+    """
+    if file == STDIN or not isinstance(raw, dict) or "inputs" in raw or has_local_inputs(raw):
+        return ""
+    folder = Path(os.path.abspath(file)).parent
+    if folder.name.startswith("."):
+        folder = folder.parent
+    return "" if folder in (Path(folder.anchor), Path.home()) else str(folder)
 
 
 def retry_run(client: Client, run: PipelineRun) -> tuple[list[Stage], int, int]:
