@@ -16,7 +16,10 @@ RUN = Run(
 )  # fmt: skip
 WITH_INPUTS = Run(
     3, "default/job", 0, 1, b"",
-    inputs=(RunInput("in/0", DIGEST, "dist/*", optional=True), RunInput("x", url="https://example.org/x", sha256="0" * 64)),
+    inputs=(
+        RunInput("in/0", DIGEST, "dist/*", optional=True),
+        RunInput("x", url="https://example.org/x", sha256="0" * 64),
+    ),
 )  # fmt: skip
 PLAIN = Run(2, "default/job", 0, 1, b"")
 RESULT = Result(b'{"n":1}', size=9)

@@ -10,7 +10,8 @@ class Pattern:
     """Read name by name, so that a walk enters only folders that can hold a match. No path takes long to match."""
 
     def __init__(self, text: str, *, is_literal: bool = False) -> None:
-        self._names = [None if name == "**" and not is_literal else _name(name, is_literal) for name in text.split("/")]
+        names = [name for name in text.split("/") if name not in ("", ".")]  # `dist/` and `./dist` are `dist`
+        self._names = [None if name == "**" and not is_literal else _name(name, is_literal) for name in names]
         self.start = self._with_skipped({0})
 
     def below(self, places: Places, name: str) -> Places:

@@ -67,7 +67,12 @@ def test_artifacts_of_an_array_have_a_folder_of_their_action() -> None:
 
 @pytest.mark.parametrize(
     ("artifacts", "names"),
-    [("none", []), ({"from": []}, []), ({"from": ["Build it"]}, ["Build-it"]), ({"paths": ["z"]}, ["Build-it", "docs"])],
+    [
+        ("none", []),
+        ({"from": []}, []),
+        ({"from": ["Build it"]}, ["Build-it"]),
+        ({"paths": ["z"]}, ["Build-it", "docs"]),
+    ],
 )
 def test_an_action_chooses_whose_artifacts_it_gets(artifacts: Any, names: list[str]) -> None:
     found = policies(

@@ -61,7 +61,9 @@ def _sources(titles: Sequence[str] | None, needs: Mapping[str, str], path: str) 
             existing = ", ".join(needs) or "nothing"
             raise Invalid(f"{path}[{number}]", f"the action needs {existing}; add {title!r:.60} to `needs`")
         if when == Milestone.STARTED:
-            raise Invalid(f"{path}[{number}]", "artifacts are there when an action has ended; it is only awaited to start")
+            raise Invalid(
+                f"{path}[{number}]", "artifacts are there when an action has ended; it is only awaited to start"
+            )
     return tuple(map(name_of, titles))
 
 

@@ -137,9 +137,7 @@ def _artifacts(action: Action, actions: Mapping[str, Action]) -> Iterator[dict[s
         is_chosen = action.artifacts.sources is None or other.name in action.artifacts.sources
         if is_chosen and other.artifacts.outputs and need.when != Milestone.STARTED and other.name not in own:
             has_outputs = bool(other.fields.get("outputs"))
-            yield from artifact_inputs(
-                other.name, other.artifacts, has_outputs=has_outputs, is_array=other.is_array
-            )
+            yield from artifact_inputs(other.name, other.artifacts, has_outputs=has_outputs, is_array=other.is_array)
 
 
 def _service(pipeline: Pipeline, job: Job, service: ActionService, options: RunOptions) -> Job:
