@@ -109,7 +109,7 @@ class _Scan:
                 raise Invalid(place, "is not a regular file, or changed while it was read")
             if self._bytes + found.st_size > self._bytes_max:
                 raise TooMuch(f"the files have more than {self._bytes_max} bytes", path=place)
-            size, digest = self._hash(descriptor)
+            size, digest = self._hash(descriptor, found.st_size)
         finally:
             os.close(descriptor)
         if size != found.st_size:
@@ -117,13 +117,14 @@ class _Scan:
         self._bytes += size
         return FileEntry(place, found.st_mode & MODE_MAX, size, digest)
 
-    def _hash(self, descriptor: int) -> tuple[int, str]:
+    def _hash(self, descriptor: int, expected: int) -> tuple[int, str]:
         hasher, size = hashlib.sha256(), 0
         while length := os.readv(descriptor, [self._buffer]):
             hasher.update(self._buffer[:length])
             size += length
             self._read(length)
-            if size > self._bytes_max:
+            is_whole = size == expected and length < READ_BYTES  # otherwise one more read, which finds that it grew
+            if is_whole or size > self._bytes_max:
                 break
         return size, SHA256 + hasher.hexdigest()
 

@@ -177,6 +177,9 @@ def chosen(manifest: Manifest, patterns: Iterable[str]) -> Manifest:
 
 def merged(folders: Mapping[str, Manifest]) -> Iterator[Manifest]:
     """One manifest of several, each in a folder of that name ("": in none); more than one if they are too large."""
+    if list(folders) == [""]:  # it was checked when it was read
+        yield folders[""]
+        return
     parts: list[InputPart] = []
     count = 0
     for folder, manifest in folders.items():

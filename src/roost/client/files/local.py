@@ -41,10 +41,13 @@ def find_local(paths: Paths, *, read: Read = lambda length: None, ignore: bool =
         for file in found.files():
             places.setdefault(file.digest, Local(root, file))
         folder = "/".join(name for name in to.split("/") if name not in ("", "."))
-        if not path.is_dir():
+        is_folder = path.is_dir()
+        if not is_folder:
             folder, _, name = folder.rpartition("/")
             found = Manifest(tuple(replace(entry, path=name) for entry in found.entries))
         parts.append(InputPart(folder, found))
+    if len(parts) == 1 and is_folder and not folder:  # it is sorted and checked
+        return LocalFiles(found, places)
     try:
         return LocalFiles(merge(parts), places)
     except (Invalid, TooMuch) as error:

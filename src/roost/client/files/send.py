@@ -126,7 +126,7 @@ def _batches(files: Iterable[Local]) -> Iterator[list[Local]]:
     size = 0
     for local in files:
         is_full = len(batch) == PACK_FILES or size + local.file.size > PACK_BYTES
-        if batch and (is_full or local.root != batch[0].root):
+        if batch and (is_full or local.root is not batch[0].root):
             yield batch
             batch, size = [], 0
         batch.append(local)
