@@ -54,7 +54,8 @@ class _Hold(msgspec.Struct):
 
 
 def _held(name: str, agents: int, scenario: Callable[[Product], object]) -> Figure:
-    with Product(agents=0, options=LONG_LEASE) as product, product.pretenders(agents):
+    """With the default log level, because lines take time on the loop, too."""
+    with Product(agents=0, options=(*LONG_LEASE, "--log-level", "info")) as product, product.pretenders(agents):
         before = len(_holds(product))
         scenario(product)
         holds = _holds(product)[before:]

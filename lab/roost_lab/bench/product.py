@@ -85,8 +85,8 @@ class Product:
         """Start the server, with more options. Returns the seconds until it was ready."""
         environment = os.environ | {"ROOST_TOKEN": self.admin_token}
         began = time.perf_counter()
-        options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}", *self._options, *more]
-        options += ["--agents-listen", self.agents_address, "--log-level", "warning"]
+        options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}"]
+        options += ["--agents-listen", self.agents_address, "--log-level", "warning", *self._options, *more]
         self.data.mkdir(parents=True, exist_ok=True)
         self._processes.insert(0, self._start([*ROOST, "server", *options], self.data / "server.log", environment))
         self.wait_until(lambda: self.client.status().ready, within_s=self._start_s_max)

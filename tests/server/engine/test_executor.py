@@ -80,6 +80,22 @@ async def test_placements_are_reported_and_counted(capsys: pytest.CaptureFixture
     assert perform.placements == {"best_fit": 1}
 
 
+async def test_many_placements_are_told_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "LINES_AT_ONCE", 2)
+    perform, _, _ = performing()
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(perform.placements.total())
+        asyncio.get_running_loop().call_soon(look)
+
+    asyncio.get_running_loop().call_soon(look)
+    done = Step()
+    done.placed = [Placed(f"default/a.{index}", "n1", "best_fit", ()) for index in range(6)]
+    await perform.act(State(), done)
+    assert {2, 4, 6} <= set(seen)
+
+
 async def test_ignored_reports_are_counted_but_reported_only_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     perform, _, _ = performing()
     for _ in range(20):
@@ -123,7 +139,7 @@ async def test_a_large_commit_is_acted_on_in_several_turns_of_the_loop(monkeypat
         asyncio.get_running_loop().call_soon(turned)
 
     turned()
-    for size, expected in ((2, 1), (3, 7), (8, 15)):
+    for size, expected in ((2, 1), (3, 6), (8, 13)):
         done = Step()
         done.changes = [Change("project", f"p{number}", None) for number in range(size)]
         await perform.act(State(), done)

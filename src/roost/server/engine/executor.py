@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from roost.core.explain.why import decision_line
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Placed, Step
 from roost.core.state.state import State
 from roost.core.transitions import followed_transitions
 from roost.model.states import ABSENT, NodeStatus
@@ -21,6 +21,7 @@ from roost.server.observability.census import Census
 from roost.server.webhooks.dispatcher import Hooks
 
 LARGE_CHANGES = 10_000  # in a commit: some 10 ms for all that is done with it
+LINES_AT_ONCE = 200  # of the log, 30 us each: a pass that places 2,000 instances wrote for 60 ms
 
 
 class Executor:
@@ -47,8 +48,9 @@ class Executor:
 
     async def act(self, state: State, done: Step) -> None:
         """A large commit, such as a retry of 100,000 instances, is acted on in several turns of the loop."""
+        is_large = len(done.changes) > LARGE_CHANGES or len(done.placed) > LINES_AT_ONCE
         for _ in self._parts(state, done):
-            if len(done.changes) > LARGE_CHANGES:
+            if is_large:
                 await asyncio.sleep(0)
 
     def _parts(self, state: State, done: Step) -> Iterator[None]:
@@ -57,9 +59,13 @@ class Executor:
         for first in range(0, len(done.changes), LARGE_CHANGES):
             self._try(self.census.take, state, done.changes[first : first + LARGE_CHANGES])
             yield
-        for part in (self._publish, self._note, self._tell):
+        for part in (self._publish, self._note):
             part(state, done)
             yield
+        for first in range(0, len(done.placed), LINES_AT_ONCE):
+            self._tell_placements(done.placed[first : first + LINES_AT_ONCE])
+            yield
+        self._tell(state, done)
 
     def _send(self, state: State, done: Step) -> None:
         if state is not self._state:
@@ -82,11 +88,13 @@ class Executor:
         if self.hooks is not None and done.changes:
             self._try(self.hooks.take, state, done.changes, done.transitions)
 
-    def _tell(self, state: State, done: Step) -> None:
-        for placed in done.placed:
+    def _tell_placements(self, some: Sequence[Placed]) -> None:
+        for placed in some:
             self.placements[placed.strategy] += 1
             if self._tells:
                 self._log.info(decision_line(*placed))
+
+    def _tell(self, state: State, done: Step) -> None:
         if done.transitions:
             self._tell_nodes(state, done)
         for prefix in done.swept:  # PROJECT/NAME/SERIAL
