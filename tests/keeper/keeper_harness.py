@@ -95,13 +95,16 @@ class KeeperHarness:
         self.work = tmp_path / "work"
         self.errors = tmp_path / "keeper.err"
         self.keepers: list[subprocess.Popen[bytes]] = []
+        self.python = sys.executable
+        self.prefix: tuple[str, ...] = ()  # before the command line of each keeper
+        self.isolation: Event | None = None  # of every order that does not say
 
     def keeper(
         self, *options: str, agent: tuple[str, ...] = ("sleep", "3600"), prefix: tuple[str, ...] = (), **popen: Any
     ) -> subprocess.Popen[bytes]:
         """Start a keeper and wait until it listens."""
         lock = self.dir / "keeper.lock"
-        argv = [*prefix, sys.executable, "-I", "-S", KEEPER, "--dir", self.dir, *options, "--", *agent]
+        argv = [*self.prefix, *prefix, self.python, "-I", "-S", KEEPER, "--dir", self.dir, *options, "--", *agent]
         with self.errors.open("ab") as errors:
             keeper = subprocess.Popen(argv, stderr=errors, **popen)
         self.keepers.append(keeper)
@@ -128,6 +131,7 @@ class KeeperHarness:
             "dir": str(self.work / id),
             "log": str(self.work / f"{id}.log"),
             "leased": False,
+            "isolation": self.isolation,
         } | more
 
     def log(self, id: str) -> bytes:

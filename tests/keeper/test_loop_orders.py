@@ -208,7 +208,7 @@ def test_an_empty_directory_and_log_are_used_again(harness: KeeperHarness, clien
     assert times(harness, "b") == made, "another one was made"
     client.send({"do": "forget", "id": "b"})
     until(lambda: not (harness.work / "b").exists(), "the directory to be put away")
-    client.send(harness.order("c", "pwd; ls -A; stat -c %a . $HOME.log; touch new"))
+    client.send(harness.order("c", "pwd; ls -A; stat -c %a . /dev/fd/1 -L; touch new"))
     assert client.ended("c")["code"] == 0
     assert harness.log("c") == f"{harness.work}/c\n700\n600\n".encode()
     client.send({"do": "forget", "id": "c"})

@@ -58,9 +58,9 @@ class Group:
     def enter(self) -> None:
         """Lift the limits and move in: a keeper that was throttled or killed here would take all its runs with it."""
         if self.cpu_m:
-            self._limit_cpu(0)
+            self.limit_cpu(0)
         if self.memory:
-            self._limit_memory(0)
+            self.limit_memory(0)
         for directory in self.dirs:
             write(f"{directory}/cgroup.procs", "0")
 
@@ -74,21 +74,21 @@ class Group:
     def apply(self) -> bool:
         """Set the limits on what was just born. False: it has outgrown its memory already."""
         if self.cpu_m:
-            self._limit_cpu(max(QUOTA_US_MIN, self.cpu_m * PERIOD_US // 1000))
+            self.limit_cpu(quota_us(self.cpu_m))
         try:
             if self.memory:
-                self._limit_memory(self.memory)
+                self.limit_memory(self.memory)
         except OSError:  # v1 says EBUSY when it cannot squeeze what is used below the limit
             return False
         return True
 
-    def _limit_cpu(self, quota_us: int) -> None:
+    def limit_cpu(self, quota_us: int) -> None:
         if self.kind == "v2":
             write(f"{self.cpu_dir}/cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
         else:
             write(f"{self.cpu_dir}/cpu.cfs_quota_us", str(quota_us or -1))
 
-    def _limit_memory(self, limit: int) -> None:
+    def limit_memory(self, limit: int) -> None:
         """No swap beyond the limit: a run that swaps slows its neighbours."""
         here = self.memory_dir
         if self.kind == "v2":
@@ -130,6 +130,10 @@ class Group:
 
     def remove(self) -> bool:
         return all([remove(directory) for directory in self.dirs])
+
+
+def quota_us(cpu_m: int) -> int:
+    return max(QUOTA_US_MIN, cpu_m * PERIOD_US // 1000) if cpu_m else 0
 
 
 def detect(proc: str = "/proc/self") -> Cgroups:

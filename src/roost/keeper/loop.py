@@ -27,7 +27,7 @@ ERROR_LENGTH_MAX = 1_000  # an error may quote what was wrong, but not all of it
 
 USAGE = (
     "usage: keeper --dir DIR [--agent-log FILE] [--agent-silence-ms N] [--grace-ms N] [--recycle on|off]"
-    " [--nodes N] -- AGENT_ARGV..."
+    " [--nodes N] [--hide PATHS] [--readable PATHS] -- AGENT_ARGV..."
 )
 
 _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
@@ -40,6 +40,8 @@ class KeeperOptions:
     agent_silence_ms = AGENT_SILENCE_MS
     grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
     nodes = 1  # of one server on this machine: they share its ports
+    hide = ""  # directories that no run in a slot sees, beside those of every machine; as in PATH
+    readable = ""  # what such a run sees in hidden directories, to read
     recycle = "on"  # empty directories and logs are used again (recycling.py); or "off"
 
 
@@ -62,8 +64,9 @@ class Keeper:
         self.wake_fd = self._catch_signals()
         reaper = processes.adopt_orphans()
         self.runs = RunTable(
-            directory, cgroup.prepare(cgroup.detect()), self.link, reaper=reaper, recycle=options.recycle == "on"
-        )
+            directory, cgroup.prepare(cgroup.detect()), self.link, reaper=reaper, recycle=options.recycle == "on",
+            hidden=paths(options.hide), readable=paths(options.readable),
+        )  # fmt: skip
         self.signalled = 0  # how often we were asked to end
         self.agent_kill_at = NEVER  # set: the agent was asked to end
 
@@ -104,6 +107,7 @@ class Keeper:
         if link.listener.fileno() in ready:
             link.accept(self.runs.rules.greeting(now))
             self.agent.heard_at = now
+        self.runs.slots.read(ready, now)
         if self.wake_fd in ready:
             os.read(self.wake_fd, 4096)
             for pid, status in self.runs.reap(now):
@@ -216,6 +220,10 @@ def parse(arguments: list[str]) -> KeeperOptions:
     if not options.dir or not options.agent:
         sys.exit(USAGE)
     return options
+
+
+def paths(given: str) -> list[str]:
+    return [os.path.realpath(path) for path in given.split(":") if path]
 
 
 def lock(directory: str) -> int:

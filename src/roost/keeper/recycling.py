@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 SPARES_MAX = 256  # of each kind: what 1,000 runs a second leave between two looks, with room
+USERS_MAX = 64  # whose files are kept: more projects than that at once on a node are rare
 DIR_MODE = 0o700
 LOG_MODE = 0o600
 
@@ -82,44 +83,79 @@ class Spares:
 
 
 class RecycledFiles:
+    """Those of one user are never used for another: what a user has set on them (an access list) stays theirs."""
+
     def __init__(self, home: str, *, enabled: bool) -> None:
-        self.dirs = Spares(f"{home}/dir", is_empty_dir, enabled=enabled)
-        self.logs = Spares(f"{home}/log", is_empty_log, enabled=enabled)
+        self.home = home
+        self.enabled = enabled
+        self.of_users: dict[int, tuple[Spares, Spares]] = {}  # directories and logs
         if enabled:
             os.makedirs(home, mode=0o700, exist_ok=True)
             for name in os.listdir(home):  # those of an earlier keeper: their users are unknown
                 discard(f"{home}/{name}", -1)
 
-    def make_dir(self, path: str) -> bool:
+    def make_dir(self, path: str, user: int, group: int) -> bool:
         """Have a directory at `path`; False: it was there before."""
-        if self.dirs.take(path) is not None:
+        if self._spares(user)[0].take(path) is not None:
             return True
         try:
             os.mkdir(path, DIR_MODE)
         except FileExistsError:
+            hand_over(path, user, group)
             return False
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.mkdir(path, DIR_MODE)
+        hand_over(path, user, group)
         return True
 
-    def open_log(self, path: str) -> int:
+    def open_log(self, path: str, user: int, group: int) -> int:
         """A descriptor at the end of the log; what is there already stays."""
-        fd = self.logs.take(path)
+        fd = self._spares(user)[1].take(path)
         if fd is not None:
             return fd
         try:
-            return os.open(path, _LOG_FLAGS, LOG_MODE)
+            fd = os.open(path, _LOG_FLAGS, LOG_MODE)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            return os.open(path, _LOG_FLAGS, LOG_MODE)
+            fd = os.open(path, _LOG_FLAGS, LOG_MODE)
+        if user != os.geteuid() and stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchown(fd, user, group)
+        return fd
+
+    def drop_dir(self, path: str, user: int) -> None:
+        self._spares(user)[0].drop(path)
+
+    def drop_log(self, path: str, fd: int, user: int) -> None:
+        self._spares(user)[1].drop(path, fd)
 
     def verify(self, *, clean: bool) -> bool:
-        return self.dirs.verify(clean=clean) | self.logs.verify(clean=clean)
+        found = [spares.verify(clean=clean) for pair in self.of_users.values() for spares in pair]
+        return any(found)
 
     def clear(self) -> None:
-        self.dirs.clear()
-        self.logs.clear()
+        for pair in self.of_users.values():
+            for spares in pair:
+                spares.clear()
+        self.of_users.clear()
+
+    def _spares(self, user: int) -> tuple[Spares, Spares]:
+        if user not in self.of_users:
+            if len(self.of_users) >= USERS_MAX:
+                for spares in self.of_users.pop(next(iter(self.of_users))):
+                    spares.clear()
+            self.of_users[user] = (
+                Spares(f"{self.home}/dir-{user}-", lambda path, _fd: is_empty_dir(path, user), enabled=self.enabled),
+                Spares(f"{self.home}/log-{user}-", is_empty_log, enabled=self.enabled),
+            )
+        return self.of_users[user]
+
+
+def hand_over(path: str, user: int, group: int) -> None:
+    """A directory that is ours to its user; one that is not ours stays as it is."""
+    me = os.geteuid()
+    if user != me and os.lstat(path).st_uid == me:
+        os.chown(path, user, group, follow_symlinks=False)
 
 
 def moved(source: str, target: str, fd: int) -> bool:
@@ -132,10 +168,10 @@ def moved(source: str, target: str, fd: int) -> bool:
     return True
 
 
-def is_empty_dir(path: str, _fd: int) -> bool:
+def is_empty_dir(path: str, user: int) -> bool:
     try:
-        found = os.stat(path)
-        return found.st_mode == stat.S_IFDIR | DIR_MODE and found.st_uid == os.geteuid() and not os.listdir(path)
+        found = os.lstat(path)
+        return found.st_mode == stat.S_IFDIR | DIR_MODE and found.st_uid == user and not os.listdir(path)
     except OSError:
         return False
 

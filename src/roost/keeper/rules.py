@@ -34,7 +34,10 @@ class Host:
         """Prepare the limits of a run that is about to begin."""
 
     def spawn(self, run: KeeperRun) -> str:
-        """Start the process of the current step and set its `pid`; returns why that cannot be, or nothing."""
+        """Start the process of the current step and set its `pid`; returns why that cannot be, or nothing.
+
+        Without a `pid` it is on its way: the host calls `started` or `not_started` later.
+        """
         return ""
 
     def terminate(self, run: KeeperRun) -> None:
@@ -167,6 +170,25 @@ class Rules:
             run.step += 1
             self._step(run, now)
 
+    def started(self, run: KeeperRun, now: int) -> None:
+        """The process of the current step is there. Time is limited from the first of them on."""
+        if run.timeout_ms and not run.is_timed:
+            run.is_timed = True
+            if not run.cause:
+                self._later(run, now + run.timeout_ms)
+        if run.step == 0:
+            limits = f',"limits":{encode(run.limits_said)}' if run.limits_said else ""
+            self.host.emit(f'{{"event":"started","id":{run.quoted},"pid":{run.pid},"at":{now}{limits}}}', now, HOLD_MS)
+        if len(run.steps) > 1:
+            where = f'"step":{run.step},"pid":{run.pid},"at":{now},"log_offset":{run.log_offset}'
+            before = run.codes[-1] if run.codes else "null"
+            self.host.emit(f'{{"event":"step","id":{run.quoted},{where},"before":{before}}}', now, 0)
+
+    def not_started(self, run: KeeperRun, error: str, now: int) -> None:
+        """The process that was on its way cannot be: the next step, or the end."""
+        if self._pass_over(run, error, now):
+            self._step(run, now)
+
     # --- the life of one run
 
     def _wait(self, run: KeeperRun, after: str) -> None:
@@ -184,8 +206,7 @@ class Rules:
             self.leased[run.id] = run
         if run.limits:
             self.host.limit(run)
-        if self._step(run, now) and run.timeout_ms:
-            self._later(run, now + run.timeout_ms)
+        self._step(run, now)
 
     def _pass_on(self, run: KeeperRun, now: int) -> None:
         """The followers of a run begin; if it never began itself, they wait for the run it waited for."""
@@ -199,24 +220,27 @@ class Rules:
             for follower in self.followers.pop(run.id, ()):
                 self._begin(follower, now)
 
-    def _step(self, run: KeeperRun, now: int) -> bool:
-        """Start the current step, or the first after it that can be. False: the run has ended."""
+    def _step(self, run: KeeperRun, now: int) -> None:
+        """Start the current step, or the first after it that can be."""
         while error := self.host.spawn(run):
-            run.codes += (127,)  # as a shell would say
-            if not run.steps[run.step][1]:
-                self._end(run, "error", now, error)
-                return False
-            if run.step + 1 == len(run.steps):
-                self._end(run, "exited", now, error)
-                return False
-            run.step += 1
-        if run.step == 0:
-            limits = f',"limits":{encode(run.limits_said)}' if run.limits_said else ""
-            self.host.emit(f'{{"event":"started","id":{run.quoted},"pid":{run.pid},"at":{now}{limits}}}', now, HOLD_MS)
-        if len(run.steps) > 1:
-            where = f'"step":{run.step},"pid":{run.pid},"at":{now},"log_offset":{run.log_offset}'
-            before = run.codes[-1] if run.codes else "null"
-            self.host.emit(f'{{"event":"step","id":{run.quoted},{where},"before":{before}}}', now, 0)
+            if not self._pass_over(run, error, now):
+                return
+        if run.pid:
+            self.started(run, now)
+
+    def _pass_over(self, run: KeeperRun, error: str, now: int) -> bool:
+        """The current step could not be started. True: the next one is to be."""
+        if run.cause:
+            self._end(run, run.cause, now)
+            return False
+        run.codes += (127,)  # as a shell would say
+        if not run.steps[run.step][1]:
+            self._end(run, "error", now, error)
+            return False
+        if run.step + 1 == len(run.steps):
+            self._end(run, "exited", now, error)
+            return False
+        run.step += 1
         return True
 
     def _stop(self, run: KeeperRun, cause: str, grace_ms: int, now: int) -> None:

@@ -1,15 +1,18 @@
 """One run as the keeper knows it: what was ordered, checked by hand, and how one of its steps becomes a process."""
 
 import binascii
-import errno
 import os
 import signal
 from contextlib import suppress
 
 from roost.keeper.cgroup import Group
 from roost.keeper.containment import Pen
+from roost.keeper.isolation import LEVELS as ISOLATION_LEVELS
+from roost.keeper.isolation import Isolation
 from roost.keeper.processes import MARK, RUN_MARK
+from roost.keeper.slots.handle import SlotHandle
 from roost.keeper.socket import encode, quote
+from roost.keeper.spawn import SpawnRefused, start
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_MS_DEFAULT = 10_000
@@ -20,13 +23,6 @@ NUMBER_MAX = 1 << 53  # what JSON carries exactly
 DETAIL_LENGTH_MAX = 1_000
 INVALID, CLOSING, FULL, NO_SUCH_RUN, NOT_ENDED = "invalid", "closing", "full", "no_such_run", "not_ended"
 _NOTHING: dict[str, str] = {}
-
-_MESSAGES = {
-    errno.ENOENT: "no such program (or its interpreter is missing)",
-    errno.EACCES: "not executable, or on a filesystem that forbids it",
-    errno.ENOEXEC: "not a program this machine can run (a script needs a #! line)",
-    errno.E2BIG: "arguments and environment are too large",
-}
 
 
 class RunRefused(Exception):
@@ -47,6 +43,7 @@ class KeeperRun:
     pid = 0
     step = 0
     code = 0  # with which the last process that was waited for ended; negative: the signal
+    is_timed = False  # its timeout counts
     is_exited = False  # that process is gone, others of its group may be left
     log_offset = 0  # of the current step, if there are several
     deadline = 0  # when the next thing is due: the timeout, or KILL after the grace
@@ -60,6 +57,7 @@ class KeeperRun:
     stderr_size = 0
     group: Group | None = None
     pen: Pen | None = None  # the group around its processes
+    slot: SlotHandle | None = None  # where it is, if it has one
     limits_said = ""
     after = ""  # the run whose end it waits for
     ended = ""  # the event of its end
@@ -77,6 +75,7 @@ class KeeperRun:
         self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
         self.leased = order.get("leased") is True
         self.limits = limits(order.get("limits"))
+        self.isolation = isolation_of(order.get("isolation"))
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
 
     @property
@@ -93,29 +92,21 @@ class KeeperRun:
         self.env = _NOTHING
         self.steps = []
         self.group = None
-
-
-def ignored_signals() -> list[int]:
-    """Those a child has to have reset: Python ignores SIGPIPE, we some, our parent may ignore others."""
-    return [number for number in range(1, signal.NSIG) if signal.getsignal(number) == signal.SIG_IGN]
+        self.slot = None
 
 
 def spawn(run: KeeperRun, ignored: list[int]) -> int:
     """Start the run's current step and return its pid. Raises RunRefused, which names the program.
 
-    posix_spawn, never fork: it costs the same however large we are. The work directory is set before, which is safe
-    because the keeper has one thread; where the keeper itself is does not matter to it. Descriptor 0 of the keeper is
-    /dev/null, all others close on exec.
+    The work directory is set before, which is safe because the keeper has one thread; where the keeper itself is does
+    not matter to it.
     """
     argv = run.steps[run.step][0]
     group = run.group
-    stderr_fd = run.stderr_fd if run.stderr else run.log_fd
-    actions = ((os.POSIX_SPAWN_DUP2, run.log_fd, 1), (os.POSIX_SPAWN_DUP2, stderr_fd, 2))
     try:
         os.chdir(run.dir)
     except OSError as error:
         raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
-    path = argv[0] if "/" in argv[0] else program(argv[0], run.env["PATH"])
     if group is not None:
         try:
             group.enter()
@@ -123,23 +114,14 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
             group.leave()
             raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
     try:
-        return os.posix_spawn(path, argv, run.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored)
-    except OSError as error:
-        raise RunRefused(f"{argv[0]}: {_MESSAGES.get(error.errno or 0, error.strerror)}") from error
-    except ValueError as error:  # a NUL inside, or half a surrogate pair
-        raise RunRefused(f"{argv[0]}: {error}") from error
+        if run.isolation is not None:
+            argv = run.isolation.as_user(argv, run.env)
+        return start(argv, run.env, run.log_fd, run.stderr_fd if run.stderr else run.log_fd, ignored)
+    except SpawnRefused as error:
+        raise RunRefused(str(error)) from error
     finally:
         if group is not None:
             group.leave()
-
-
-def program(name: str, search: str) -> str:
-    """What a shell would find: a name without a slash, in the PATH of the run."""
-    for directory in search.split(":"):
-        path = f"{directory or '.'}/{name}"
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return path
-    raise RunRefused(f"{name}: not found in PATH ({search})")
 
 
 def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> str:
@@ -240,6 +222,16 @@ def limits(given: object) -> tuple[int, int] | None:
         raise RunRefused("limits has to be an object with cpu_m and memory, or null")
     found = (number(given, "cpu_m", 0), number(given, "memory", 0))
     return found if any(found) else None
+
+
+def isolation_of(given: object) -> Isolation | None:
+    """None: the run has our own user, and sees what we see."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or given.get("level") not in ISOLATION_LEVELS:
+        raise RunRefused(f"isolation has to be an object with the level {' or '.join(ISOLATION_LEVELS)}, or null")
+    user, group = number(given, "user", os.geteuid()), number(given, "group", os.getegid())
+    return Isolation(given["level"], user, group, text(given, "project", ""))
 
 
 def text(order: dict[str, object], key: str, default: str | None = None, length_max: int = ID_LENGTH_MAX) -> str:

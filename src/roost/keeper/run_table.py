@@ -15,8 +15,10 @@ from roost.keeper.containment import Containment, limit_pids
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close, size_of
 from roost.keeper.rules import Host, Rules
-from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, signal_group, spawn
+from roost.keeper.run import KeeperRun, RunRefused, is_gone, kill, signal_group, spawn
+from roost.keeper.slots.pool import SlotPool
 from roost.keeper.socket import KeeperSocket
+from roost.keeper.spawn import ignored_signals
 
 LOGS_OPEN_MAX = 256  # more logs of runs than that are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
@@ -29,7 +31,10 @@ _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 class RunTable(Host):
     """Every method gets the time; none of them waits."""
 
-    def __init__(self, directory: str, cgroups: Cgroups, link: KeeperSocket, *, reaper: bool, recycle: bool) -> None:
+    def __init__(
+        self, directory: str, cgroups: Cgroups, link: KeeperSocket, *, reaper: bool, recycle: bool,
+        hidden: list[str], readable: list[str],
+    ) -> None:  # fmt: skip
         self.rules = Rules(self, directory)
         self.home_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         self.ignored = ignored_signals()
@@ -45,6 +50,10 @@ class RunTable(Host):
         clear(cgroups, self.group_prefix)
         self.containment.begin()
         self.strays = Orphans(directory, self.spares, self.containment, reaper=reaper)
+        self.slots = SlotPool(
+            self.rules, link.epoll, cgroups, self.group_prefix, directory, hidden, readable,
+            self.containment.go_home, self.containment.release,
+        )  # fmt: skip
         self.own_rss_max = 0  # KiB
         self.groups_made = 0
 
@@ -63,16 +72,17 @@ class RunTable(Host):
             self.places[log] = self.places.get(log, 0) + 1
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
-        self._release(run.log, run.log_fd)
+        owner = owner_of(run)[0]
+        self._release(run.log, run.log_fd, owner)
         if run.stderr:
-            self._release(run.stderr, run.stderr_fd)
+            self._release(run.stderr, run.stderr_fd, owner)
         if self._left(run.dir) and run.made_dir:
-            self.spares.dirs.drop(run.dir)
+            self.spares.drop_dir(run.dir, owner_of(run)[0])
         self.strays.check_soon(now)
 
-    def _release(self, log: str, fd: int) -> None:
+    def _release(self, log: str, fd: int, owner: int) -> None:
         if self._left(log):
-            self.spares.logs.drop(log, fd)
+            self.spares.drop_log(log, fd, owner)
         else:
             close(fd)
 
@@ -84,6 +94,8 @@ class RunTable(Host):
         return count == 1
 
     def limit(self, run: KeeperRun) -> None:
+        if is_in_slot(run):
+            return  # a slot has its groups already
         self.groups_made += 1
         assert run.limits is not None
         missing = self.cgroups.missing(*run.limits)
@@ -103,6 +115,8 @@ class RunTable(Host):
             if run.log_fd < 0 or (run.stderr and run.stderr_fd < 0):
                 self._furnish(run)
             run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
+            if is_in_slot(run):
+                return self.slots.start(run, now_ms())
             self._contain(run)
             run.pid = spawn(run, self.ignored)
         except RunRefused as error:
@@ -118,11 +132,17 @@ class RunTable(Host):
         return ""
 
     def terminate(self, run: KeeperRun) -> None:
+        if is_in_slot(run):
+            self.slots.signal(run, signal.SIGTERM, signal.SIGCONT)
+            return
         signal_group(run.pid, signal.SIGTERM)
         signal_group(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
 
     def kill(self, run: KeeperRun) -> None:
-        kill(run)
+        if is_in_slot(run):
+            self.slots.kill(run)
+        else:
+            kill(run)
 
     def finished(self, run: KeeperRun, now: int) -> int:
         if run.group is not None:
@@ -132,6 +152,7 @@ class RunTable(Host):
         if run.pen is not None:
             self.containment.ended(run.pen)
             run.pen = None
+        self.slots.finished(run, now)
         self.strays.check_soon(now)
         if run.stderr:
             run.stderr_size = size_of(run.stderr_fd, run.stderr)
@@ -160,6 +181,8 @@ class RunTable(Host):
                 signal_group(run.pid, signal.SIGKILL)
             pid, status, usage = os.wait4(found.si_pid, 0)
             if run is None:
+                if self.slots.ended(pid, usage.ru_utime + usage.ru_stime, status, now):
+                    continue
                 self.strays.reaped(pid, now)
                 others.append((pid, status))
                 continue
@@ -177,17 +200,19 @@ class RunTable(Host):
 
     def tick(self, now: int) -> None:
         self.rules.tick(now)
+        self.slots.tick(now)
         if self.linger_at <= now:
             self._look_at_lingering(now)
         if self.strays.look_at <= now:
             os.fchdir(self.home_fd)  # not to stay in a directory that an operator wants to unmount
-            self.strays.check(self.rules.live, self.by_pid, now)
+            self.strays.check(self.rules.live, self.by_pid.keys() | self.slots.pids, now)
 
     def next_at(self) -> int:
-        return min(self.strays.look_at, self.linger_at, self.rules.next_at())
+        return min(self.strays.look_at, self.linger_at, self.rules.next_at(), self.slots.next_at())
 
     def kill_all(self) -> None:
         """The last resort, when the keeper itself is broken: nothing may run without a keeper."""
+        self.slots.kill_all()
         pens = self.containment.left
         for run in self.rules.live.values():
             kill(run)
@@ -197,9 +222,10 @@ class RunTable(Host):
     def close(self) -> None:
         """All runs have ended: clear away what left their groups, and the spares."""
         self.spares.clear()
+        self.slots.kill_all()
         for _ in range(CLOSING_LOOKS_MAX):
-            self.strays.check((), (), now_ms())
-            if self.containment.end() and self.strays.look_at == NEVER:
+            self.strays.check((), self.slots.pids, now_ms())
+            if self.containment.end() and self.strays.look_at == NEVER and self.slots.is_empty():
                 break
             time.sleep(0.005)  # to be adopted and killed takes a moment, for each generation
             self.reap(now_ms())
@@ -208,17 +234,18 @@ class RunTable(Host):
 
     def _furnish(self, run: KeeperRun) -> None:
         try:
-            run.made_dir = run.made_dir or self.spares.make_dir(run.dir)
+            run.made_dir = run.made_dir or self.spares.make_dir(run.dir, *owner_of(run))
         except OSError as error:
             raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
         if run.log_fd < 0:
-            run.log_fd = self._open(run.log)
+            run.log_fd = self._open(run.log, run)
         if run.stderr and run.stderr_fd < 0:
-            run.stderr_fd = self._open(run.stderr)
+            run.stderr_fd = self._open(run.stderr, run)
 
-    def _open(self, log: str) -> int:
+    def _open(self, log: str, run: KeeperRun) -> int:
+        """It belongs to the user of the run, who may open it again: /dev/stderr is a name of it."""
         try:
-            return self.spares.open_log(log)
+            return self.spares.open_log(log, *owner_of(run))
         except OSError as error:
             raise RunRefused(f"log file {log}: {error.strerror}") from error
 
@@ -264,3 +291,14 @@ class RunTable(Host):
             else:
                 kill(run)  # again: a member may have been forking when the first KILL went round
         self.linger_at = now + LINGER_MS if self.lingering else NEVER
+
+
+def is_in_slot(run: KeeperRun) -> bool:
+    return run.isolation is not None and run.isolation.in_slot
+
+
+def owner_of(run: KeeperRun) -> tuple[int, int]:
+    """The user and the group of its files."""
+    if run.isolation is None:
+        return os.geteuid(), os.getegid()
+    return run.isolation.user, run.isolation.group
