@@ -37,7 +37,7 @@ def test_a_node_is_asked_until_it_has_taken_its_copies_and_again_when_it_returns
     assert made.is_due("n1") and made.due_nodes() == {"n1", "n2"}
     assert [order.id for order in made.take("n1")] == ["a"]
     assert not made.is_due("n1") and made.due_nodes() == {"n2"}
-    made.returned("n1", 5)
+    made.offer_again("n1", 5)
     assert made.is_due("n1") and [order.id for order in made.take("n1")] == ["a"]
 
 
@@ -61,7 +61,10 @@ def test_an_outcome_counts_once_and_only_of_the_node_and_the_attempt() -> None:
 
 def test_what_cannot_become_anything_is_given_up() -> None:
     made = table(copy("a"))
+    made.asked("a", TAKEN_MS_MAX)
     assert not list(made.expire(TAKEN_MS_MAX - 1, live))
+    found = made.find("a")
+    assert found is not None and found.is_under_way
     list(made.expire(TAKEN_MS_MAX, live))
     found = made.find("a")
     assert found is not None and found.given_up == "not_taken" and made.take("n1") == []

@@ -263,13 +263,14 @@ class Gateway:
             if self._streams.get(hello.node) is stream:
                 del self._streams[hello.node]
             self.machine.ended(stream.session)
+            self._copying.offer_again(hello.node)
         if stream.refusal is not None:
             raise stream.refusal
 
     async def _write(self, stream: GatewayStream, hello: Hello, context: grpc.aio.ServicerContext) -> None:
         outbox, secrets = stream.session.outbox, self._secrets
         welcome = outbox.welcome(hello.sent_ms, self._engine.lease_ms)
-        self._copying.returned(hello.node)
+        self._copying.offer_again(hello.node)
         stream.due.clear()
         allocated = {run.token for run, _ in hello.runs}
         try:

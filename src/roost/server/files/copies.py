@@ -14,7 +14,7 @@ from roost.model.records.files import FileSet
 COPIES_MAX = 1_000  # of all nodes: 1 MB
 PER_NODE_MAX = 16  # an agent carries out four at a time
 PER_PRINCIPAL_MAX = 16
-TAKEN_MS_MAX = 20_000  # until an agent has a copy: five heartbeats, or the time in which it finds another leader
+TAKEN_MS_MAX = 60_000  # until an agent has a copy: it may begin anew, or look for another leader
 ASKED_MS_MAX = 60_000  # a client that no longer asks has gone
 TIME_MS_MAX = 2 * 3_600_000 + 60_000  # after the agent gave up
 
@@ -92,8 +92,8 @@ class CopyTable:
             copy.is_taken = True
         return [copy.order for copy in found]
 
-    def returned(self, node: str, now_ms: int) -> None:
-        """An agent has connected. It may be another process than before, which knows of no copy."""
+    def offer_again(self, node: str, now_ms: int) -> None:
+        """A session of a node began or ended. Its agent may be another process than before, which knows of no copy."""
         for copy in self._copies.values():
             if copy.node == node:
                 copy.is_taken, copy.offered_ms = False, now_ms

@@ -16,7 +16,7 @@ from roost.model.errors import Conflict, Invalid, NoService, NotFound, RoostErro
 from roost.model.protocol import CopyOrder, CopyProblem, CopyReport
 from roost.model.records.files import FileSet
 from roost.model.records.instance import Instance
-from roost.model.states import InstanceState
+from roost.model.states import FINISHED, InstanceState
 from roost.ports.blobs import BLOB_BYTES_MAX
 from roost.server.engine.engine import Engine
 from roost.server.engine.questions import Questions
@@ -33,7 +33,6 @@ GIVEN_UP = {
     ),
     "too_long": ("too_long", "node {node} was not done with the copy in two hours"),
 }  # fmt: skip
-GOES_ON = (InstanceState.RUNNING, InstanceState.STOPPING)
 
 
 class CopyRequest(NamedTuple):
@@ -134,8 +133,8 @@ class Copying:
     def is_due(self, node: str) -> bool:
         return self.table.is_due(node)
 
-    def returned(self, node: str) -> None:
-        self.table.returned(node, self._now())
+    def offer_again(self, node: str) -> None:
+        self.table.offer_again(node, self._now())
 
     def manifests(self, token: int) -> set[str]:
         return self.table.manifests(token)
@@ -189,7 +188,9 @@ class Copying:
 
     def _goes_on(self, copy: Copy) -> bool:
         instance = self._engine.state.instances.get(copy.instance)
-        return instance is not None and instance.token == copy.order.token and instance.state in GOES_ON
+        if instance is None or instance.token != copy.order.token:
+            return False
+        return instance.state not in FINISHED  # of one that is lost, the agent may return
 
     def _notify(self) -> None:
         self._changed.set()
