@@ -19,7 +19,7 @@ LOCK  := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-
          --no-header --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test repeat check check-format check-lint check-types check-imports check-style check-prose docs bench sim chaos proto lock setup format
+.PHONY: help demo test repeat check check-format check-lint check-types check-imports check-style check-prose collect docs bench sim chaos proto lock setup format
 .DELETE_ON_ERROR:
 
 help:  ## List the targets.
@@ -61,6 +61,9 @@ check-style: $(READY)
 check-prose: $(READY)
 	@echo "check: prose, links, generated pages (tests/test_prose.py)"
 	@$(BIN)/python -m pytest -q -n 0 --no-header tests/test_prose.py
+
+collect: $(READY)  ## Import all tests, as the first run of the tests on a machine does.
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -qq -n 0 > /dev/null
 
 docs: $(READY)  ## Write the generated pages of docs/reference from the code.
 	@$(BIN)/python -m tools.reference
