@@ -83,8 +83,14 @@ def test_completion_knows_commands() -> None:
     ("message", "heavy"),
     [
         (["--help"], {"msgspec", "http.client", "rich", "numpy", "ryaml", "roost.core", "asyncio"}),
-        (["ps"], {"rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server", "subprocess"}),
-        (["run", "true"], {"rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server", "subprocess"}),
+        (
+            ["ps"],
+            {"importlib.resources", "rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server", "subprocess"},
+        ),
+        (
+            ["run", "true"],
+            {"importlib.resources", "rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server", "subprocess"},
+        ),
         (["up", "--help"], {"msgspec", "rich", "numpy", "roost.core", "asyncio", "roost.server"}),
     ],
 )

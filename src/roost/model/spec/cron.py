@@ -8,7 +8,6 @@ runs as time passes: so many times more in the long night, so many less in the s
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from importlib import resources
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -109,5 +108,7 @@ def zone_named(name: str) -> ZoneInfo:
     """From the tzdata package, whatever the machine has."""
     if _ZONE.fullmatch(name) is None:
         raise ValueError(name)
+    from importlib import resources  # a twelfth of the time in which a command starts; few commands name a zone
+
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
