@@ -9,6 +9,7 @@ import msgspec
 
 from roost.client.stream import StreamFollower
 from roost.client.transport import Query, Transport
+from roost.schema.page import HistoryBehind
 
 PAGE = 1_000  # as much as a server gives at once
 DETAILS = 100  # the same for what is large
@@ -20,6 +21,7 @@ View = TypeVar("View")
 class Namespace:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.behind: HistoryBehind | None = None  # what the last answer about the past says
 
     def _call(self, method: str, path: str, kind: type[T], body: Any = None, query: Query | None = None) -> T:
         data = None if body is None else msgspec.json.encode(body)
@@ -44,6 +46,7 @@ class Namespace:
         while True:
             answer = self._get(path, page, {**(query or {}), "limit": min(limit or most, most), "after": after})
             found += answer.items
+            self.behind = getattr(answer, "behind", None)
             after = answer.next
             if after is None or (limit is not None and len(found) >= limit):
                 return found[:limit]

@@ -65,6 +65,9 @@ class HistoryStatus(msgspec.Struct, frozen=True):
     bytes: int = 0
     gaps: int = 0  # since the server was started
     failed: str = ""
+    place: str = ""  # where servers share it; "": this server has its own
+    is_behind: bool = False  # of the commits that this server knows
+    is_apart: bool = False  # servers share the store, and each has a history of its own
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from roost.allocation import keep_freed_memory
-from roost.blobs.factory import open_blobs, open_objects
+from roost.blobs.factory import open_blobs, open_objects, read_place
+from roost.blobs.history_segments import SegmentPages
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
 from roost.ports.objects import Objects
@@ -35,7 +36,7 @@ from roost.server.feed.change_log import Watch
 from roost.server.files.collection import Collection, going_in
 from roost.server.files.copying import Copying
 from roost.server.files.store import Files
-from roost.server.history.service import History
+from roost.server.history.service import History, SharedHistory
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
 from roost.server.logs.ends import end_to_seal
@@ -56,7 +57,7 @@ from roost.server.polling import polling
 from roost.server.waiting import unless
 from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
-from roost.stores.factory import open_store
+from roost.stores.factory import open_history, open_store
 from roost.stores.memory import MemoryStore
 
 # Requests under way are decided within a commit; streams end at once. What takes longer is a stuck disk or client.
@@ -66,6 +67,9 @@ EXIT_AT_ONCE = 130
 # The default, but a full collection comes after 100 of the middle ones, not 10. It takes 30 ms, and readers of long
 # lists caused two in three seconds. Records are not part of cycles, so there is little to find.
 COLLECT = (700, 10, 100)
+
+# Between two appends of a busy leader to a shared history: a row costs less than an object.
+PAGES_EVERY_S, SEGMENTS_EVERY_S = 0.1, 1.0
 
 OnReady = Callable[[int, int], None]
 
@@ -136,11 +140,11 @@ async def serve(
         journal = _open_journal(config)
         if journal is not None:
             stack.callback(journal.close)
-        history = _open_history(config)
+        objects = open_objects(config.blobs, config.data)
+        history = _open_history(config, store, objects)
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        objects = open_objects(config.blobs, config.data)
         logs = LogHub(tails, objects, size_max=config.log_limit)
         stack.callback(logs.close)
         parts = _assemble(config, listener.getsockname()[1], store, objects, logs, journal, history, forks)
@@ -230,6 +234,8 @@ def _assemble(
     copying = Copying(engine, files, reading)
     gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading, copying))
     perform.streams = gateway
+    if history is not None and history.shared is not None:
+        history.shared.epoch = engine.sure_epoch
     issuer = None
     if config.oidc_issuer:
         issuer = Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, clock.now_ms)
@@ -280,12 +286,25 @@ def _open_journal(config: ServerConfig) -> Journal | None:
     return Journal(folder, config.record_max, config.record_total)
 
 
-def _open_history(config: ServerConfig) -> History | None:
+def _open_history(config: ServerConfig, store: Store, objects: Objects) -> History | None:
     """Its writer opens the file: a failure is logged, and the server starts."""
     if not config.keeps_history:
         return None
-    limits = {"retention_ms": config.history_retention_ms, "bytes_max": config.history_max}
-    history = History(config.data, config.settings(), **limits)
+    shared = None
+    if config.is_shared and isinstance(store, SharedStore):
+        pages = open_history(config.store)
+        if pages is not None:
+            shared = SharedHistory(pages, "the store", store, PAGES_EVERY_S)
+        elif config.blobs:
+            shared = SharedHistory(
+                SegmentPages(objects), f"blobs at {read_place(config.blobs)}", store, SEGMENTS_EVERY_S
+            )
+    history = History(
+        config.data, config.settings(), retention_ms=config.history_retention_ms, bytes_max=config.history_max,
+        shared=shared, is_apart=config.is_shared and shared is None,
+    )  # fmt: skip
+    if config.is_shared and shared is None:
+        log.warning("each server has a history of its own; give all servers the same --blobs")
     history.start()
     return history
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from roost.model.errors import Invalid
+from roost.ports.history import HistoryPages
 from roost.ports.store import Store
 from roost.stores.etcd.url import EtcdPlace, parse_etcd_url
 
@@ -70,6 +71,16 @@ def open_store(url: str) -> Store:
             from roost.stores.etcd.store import EtcdStore
 
             return EtcdStore(place)
+
+
+def open_history(url: str) -> HistoryPages | None:
+    """Where servers that share this store keep their history; None: the store has no place for it. Raises Invalid."""
+    place = read_place(url)
+    if not isinstance(place, PostgresPlace):
+        return None
+    from roost.stores.postgres.history_pages import PostgresPages
+
+    return PostgresPages(place.dsn, place.schema)
 
 
 def read_place(url: str) -> Place:

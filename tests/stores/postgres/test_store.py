@@ -257,12 +257,12 @@ async def test_a_failed_migration_changes_nothing(
 ) -> None:
     await must(store).commit(await must(store).lead("server-1"), [put("1")])
     broken = Migration(
-        2, "0002_broken.sql", "ALTER TABLE records ADD COLUMN half integer; ALTER TABLE nowhere ADD x int"
+        3, "0003_broken.sql", "ALTER TABLE records ADD COLUMN half integer; ALTER TABLE nowhere ADD x int"
     )
     monkeypatch.setattr(postgres_connection, "numbered", lambda name: [*numbered(name), broken])
     error = await refusal(must(store).load())
     assert isinstance(error, Unavailable)
-    assert "stays at version 1: 0002_broken.sql failed" in str(error) and "nothing was changed" in str(error)
+    assert "stays at version 2: 0003_broken.sql failed" in str(error) and "nothing was changed" in str(error)
     monkeypatch.undo()
     assert await must(store).load() == Snapshot(1, [put("1")])
 

@@ -14,7 +14,7 @@ from roost.cli.common.session import client_output, showing_group
 from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.nodes import MaintenanceView
-from roost.schema.servers import ServerView
+from roost.schema.servers import HistoryStatus, ServerView
 
 TRANSFER_S_MAX = 15.0
 LOOK_S = 0.05
@@ -48,9 +48,13 @@ def status(client: Client) -> Output:
         "Workloads": _counted(answer.workloads),
         "Instances": _counted(answer.instances),
         "Maintenance": pause if answer.maintenance.on else "",
-        "History": answer.history.failed if answer.history is not None else "",
+        "History": _history(answer.history) if answer.history is not None else "",
     }
     return Output(answer, lambda: print_fields(fields, 14))
+
+
+def _history(history: HistoryStatus) -> str:
+    return history.failed or ("each server has its own; give all servers the same --blobs" if history.is_apart else "")
 
 
 def _counted(counts: Mapping[Any, int]) -> str:

@@ -17,6 +17,7 @@ from roost.client import Client
 from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.opaque import Audit
 from roost.schema.history import EventView, OverView
+from roost.schema.page import HistoryBehind
 
 HEADER = ("FINISHED", "NAME", "STATE", "INSTANCES", "NODE", "EXIT", "WAITED", "RAN", "CAUSE")
 AUDIT_HEADER = ("TIME", "PRINCIPAL", "FROM", "CHANGE", "OBJECT")
@@ -50,6 +51,7 @@ def history(client: Client, name: str, project: str, state: str | None, since: s
     found = client.history.list(project=project, name=name, state=state or "", since=since, until=until, limit=limit)
 
     def show() -> None:
+        tell_behind(client.history.behind)
         is_today = bool(found) and moment(found[-1].finished_ms)[:10] == moment(current_ms())[:10]
         print_table(HEADER, [_row(finished, is_today) for finished in found])
         if not found:
@@ -58,6 +60,14 @@ def history(client: Client, name: str, project: str, state: str | None, since: s
             echo_err(f"the last {limit}; --limit lists more, --until earlier ones")
 
     return Output(found, show)
+
+
+def tell_behind(behind: HistoryBehind | None) -> None:
+    """On stderr: what is newer than this is not in the answer."""
+    if behind is not None:
+        when = f"as of {day_and_time(behind.at_ms)} (revision {behind.revision})" if behind.revision else "incomplete"
+        reason = f": {behind.reason}" if behind.reason else ""
+        echo_err(f"the history of this server is behind, the answer is {when}{reason}")
 
 
 def _row(over: OverView, is_today: bool) -> tuple[str, ...]:
@@ -101,6 +111,7 @@ def events(
     with connect() as client:
         found = client.events.list(**wanted, since=since, until=until, limit=limit) if since or not follow else []
         found.reverse()
+        tell_behind(client.events.behind)
         if follow:
             for event in chain(found, client.events.follow(**wanted, since=found[-1].id if found else None)):
                 if as_json:

@@ -114,6 +114,11 @@ class Engine:
     def ready(self) -> bool:
         return self.machine.is_leading
 
+    def sure_epoch(self) -> int:
+        """The epoch of this server's lead; 0: another server leads, or may by now. For any thread."""
+        is_sure = self.leadership is None or self.leadership.is_sure()
+        return self.machine.epoch if self.ready and is_sure else 0
+
     @property
     def readable(self) -> bool:
         return self.machine.is_readable

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.model.keys import split_instance_key, split_workload_key
+from roost.model.reasons.nodes import NodeRemoved
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.transition import (
     InstanceStory,
@@ -20,12 +21,12 @@ from roost.model.records.transition import (
     lines_between,
 )
 from roost.model.records.workload import Workload
-from roost.model.states import FINISHED, InstanceState
+from roost.model.states import FINISHED, InstanceState, NodeStatus
 from roost.ports.store import Change
 from roost.server.views.work import Progress, counts_of, workload_state
 
 #: What an event may be about.
-ABOUT = ("instance", "workload", "node", "project", "pool", "reservation", *OPAQUE_KINDS)
+ABOUT = ("instance", "workload", "node", "project", "pool", "reservation", "history", *OPAQUE_KINDS)
 
 ROW_BYTES = 200  # of an event with its indexes, as measured
 
@@ -115,6 +116,33 @@ class HistoryReader:
         self._instances(commit.changes, finished, rows)
         rows.end_commit()
         self.revision = commit.revision
+
+    def skip(self, commit: HistoryCommit) -> None:
+        """A commit whose rows are written already."""
+        if commit.revision <= self.revision:
+            return
+        for change in commit.changes:
+            if change.kind == "workload":
+                if change.value is None:
+                    self.serials.pop(change.key, None)
+                else:
+                    self.serials[change.key] = _WORKLOADS.decode(change.value).serial
+        self.revision = commit.revision
+
+    def serials_of(self, commits: Sequence[HistoryCommit]) -> dict[str, int | None]:
+        """The serials that commits may change, for `go_back`."""
+        keys = {change.key for commit in commits for change in commit.changes if change.kind == "workload"}
+        keys |= {item.key for commit in commits for item in commit.transitions if isinstance(item, WorkloadRemoved)}
+        return {key: self.serials.get(key) for key in keys}
+
+    def go_back(self, revision: int, serials: Mapping[str, int | None]) -> None:
+        """The rows of the last commits were not written."""
+        self.revision = revision
+        for key, serial in serials.items():
+            if serial is None:
+                self.serials.pop(key, None)
+            else:
+                self.serials[key] = serial
 
     def read_records(
         self, records: Mapping[str, Mapping[str, bytes]], since: int, since_ms: int, until: int, known: set[int]
@@ -208,6 +236,26 @@ class HistoryReader:
             rows.instances.append((
                 serial, seen.index, seen.state, seen.node, seen.started_ms, seen.finished_ms, seen.exit_code, value
             ))  # fmt: skip
+
+
+def transitions_in(changes: Iterable[Change], since: int, until: int, at_ms: int) -> list[Transitioned]:
+    """The transitions after a revision and up to another, from the records in the commits alone."""
+    found: list[Transitioned] = []
+    instances: dict[str, _Instance] = {}
+    nodes: dict[str, _NodeRow] = {}
+    for change in changes:
+        if change.kind == "instance" and change.value is not None:
+            instances[change.key] = _INSTANCES.decode(change.value)
+        elif change.kind == "node" and change.value is not None:
+            nodes[change.key] = _NODES.decode(change.value)
+        elif change.kind == "node":
+            gone = NodeTransition(at_ms, None, NodeStatus.GONE, NodeRemoved(), until)
+            found.append(NodeTransitioned(change.key, gone))
+    for key, node in nodes.items():
+        found += [NodeTransitioned(key, line) for line in lines_between(node.story, since, until)]
+    for key, instance in instances.items():
+        found += [InstanceTransitioned(key, line) for line in lines_between(instance.story, since, until)]
+    return found
 
 
 def _instance_event(key: str, line: InstanceTransition) -> EventRow:

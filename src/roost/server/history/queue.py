@@ -59,6 +59,9 @@ class Front:
     revision: int = 0  # the newest that is written
     at_ms: int = 0
     bytes: int = 0
+    held: int = 0  # changes that wait for a shared place
+    known: int = 0  # the newest revision that was handed over
+    is_read: bool = False  # all shared pages were read, once
 
 
 @dataclass

@@ -26,16 +26,20 @@ class HistoryRetention:
         """
         verdict: Verdict = "done"
         if used_bytes(database) > bytes_max:
-            floor_ms = _floor_ms(database)
+            floor_ms = size_floor_ms(database)
             if floor_ms is None:
                 verdict = "snapshot" if database.execute("SELECT 1 FROM batches LIMIT 1").get else "full"
             else:
                 cutoff_ms = max(cutoff_ms, floor_ms)
         gone = _forget_states(database, cutoff_ms) + _forget_rows(database, cutoff_ms)
         gone += self._forget_leftovers(database, live)
-        if database.execute("PRAGMA freelist_count").get * FREE_SHARE > database.execute("PRAGMA page_count").get:
-            database.execute(f"PRAGMA incremental_vacuum({ROWS_MAX})").fetchall()
+        _return_pages(database)
         return "more" if gone else verdict
+
+    def make_shared(self, database: apsw.Connection, floor_ms: int) -> None:
+        """Delete what every server deletes: all before the floor of a shared history."""
+        while _forget_states(database, floor_ms) + _forget_rows(database, floor_ms):
+            _return_pages(database)
 
     def _forget_leftovers(self, database: apsw.Connection, live: Mapping[str, int]) -> int:
         """Instances whose workload is neither in the state nor in the history: it ended in a gap."""
@@ -56,7 +60,12 @@ class HistoryRetention:
         return database.total_changes() - before
 
 
-def _floor_ms(database: apsw.Connection) -> int | None:
+def _return_pages(database: apsw.Connection) -> None:
+    if database.execute("PRAGMA freelist_count").get * FREE_SHARE > database.execute("PRAGMA page_count").get:
+        database.execute(f"PRAGMA incremental_vacuum({ROWS_MAX})").fetchall()
+
+
+def size_floor_ms(database: apsw.Connection) -> int | None:
     """Where a history that is too large is to begin: at a snapshot, so that everything after it can be shown."""
     times: list[int] = [row[0] for row in database.execute("SELECT at_ms FROM snapshots ORDER BY id LIMIT 2")]
     if not times:

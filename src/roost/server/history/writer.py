@@ -9,20 +9,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from queue import Empty
 
 import apsw
-import msgspec
+from msgspec.structs import replace
 
 from roost.model.records.opaque import Audit
 from roost.ports.store import StoreError
 from roost.server.history import database
 from roost.server.history.as_of import apply_changes, records_at
-from roost.server.history.database import AUDIT_COLUMNS, NotOurs, Records, Stretch, insert, pack, transaction
+from roost.server.history.database import NotOurs, Records, Stretch
+from roost.server.history.pages import FORMAT, PageContent, SnapshotRow, StretchRow, rows_of, snapshot_pages
 from roost.server.history.projection import EventRow, HistoryCommit, HistoryReader, HistoryRows
 from roost.server.history.queue import Begin, Front, Item, Mark, Scan, Signal, scan
 from roost.server.history.retention import HistoryRetention
+from roost.server.history.storage import FileStorage, HistoryStorage
 from roost.server.observability import logging
 
 LINGER_S = 0.02  # a batch gathers for so long: a busy server has fifty transactions a second, not five hundred
@@ -44,9 +47,11 @@ class HistoryWriter(threading.Thread):
     """The thread. `on_written` is called after each transaction with events."""
 
     def __init__(
-        self, path: Path, retention_ms: int, bytes_max: int, front: Front, on_written: Callable[[], None]
-    ) -> None:
+        self, path: Path, retention_ms: int, bytes_max: int, front: Front, on_written: Callable[[], None],
+        storage: HistoryStorage | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(name="history", daemon=True)
+        self._storage = storage or FileStorage()
         self._path, self._retention_ms, self._bytes_max = path, retention_ms, bytes_max
         self._front, self._on_written = front, on_written
         self._database: apsw.Connection | None = None
@@ -78,31 +83,46 @@ class HistoryWriter(threading.Thread):
         items: list[Item] = []
         while Signal.STOP not in items:
             items = self._gather()
-            if self._database is None and self._begin is None and not any(isinstance(item, Begin) for item in items):
+            if self._is_early(items):
                 self._front.written_notes += sum(isinstance(item, Audit) for item in items)
-                continue  # no state was read yet: a file of another release must stay as it is
-            try:
-                if not self._ready():
-                    self._remember(items)
-                    continue
-                self._take(items)
-                self._make_room()
-            except FAILURES as error:
-                self._fail(error, items)
-            except Exception as error:
-                log.error("the history's writer failed", exc_info=True)
-                self._fail(error, items)
+                continue
+            self._turn(items)
+
+    def _is_early(self, items: Sequence[Item]) -> bool:
+        """No state was read yet: a file of another release must stay as it is."""
+        return self._database is None and self._begin is None and not any(isinstance(item, Begin) for item in items)
+
+    def _turn(self, items: list[Item]) -> None:
+        try:
+            if not self._ready():
+                self._remember(items)
+                return
+            self._take(items)
+            self._make_room()
+        except FAILURES as error:
+            self._fail(error, items)
+        except Exception as error:
+            log.error("the history's writer failed", exc_info=True)
+            self._fail(error, items)
 
     # items
+
+    def _idle_s(self) -> float:
+        if self._front.failed:
+            return self._pause_s
+        return LINGER_S if self._wants_room else ROOM_EVERY_S
+
+    def _life(self) -> int:
+        assert self._begin is not None
+        return self._begin.life or 0
 
     def _gather(self) -> list[Item]:
         """Wait for an item, and take those that come within a moment. None: it is time to check the file."""
         queue = self._front.queue
-        idle_s = LINGER_S if self._wants_room else ROOM_EVERY_S
         items: list[Item] = []
         changes = 0
         with suppress(Empty):
-            items.append(queue.get(timeout=self._pause_s if self._front.failed else idle_s))
+            items.append(queue.get(timeout=self._idle_s()))
             if queue.empty() and items[0] is not Signal.STOP:
                 time.sleep(LINGER_S)
             while changes < BATCH_CHANGES_MAX and items[-1] is not Signal.STOP:
@@ -163,66 +183,53 @@ class HistoryWriter(threading.Thread):
         commits = [commit for commit in commits if commit.revision > self._stretch.revision]  # some come twice
         if not commits:
             return
-        stretch, first, last = self._stretch, commits[0], commits[-1]
+        stretch, last = self._stretch, commits[-1]
         rows = HistoryRows()
-        before = self._reader.revision
+        revision, serials = self._reader.revision, self._reader.serials_of(commits)
         try:
             for commit in commits:
                 self._reader.read(commit, rows)
-            content = pack(_ENCODER.encode([(commit.revision, commit.at_ms, commit.changes) for commit in commits]))
-            changes = sum(len(commit.changes) for commit in commits)
-            batch = (None, stretch.id, first.revision, last.revision, first.at_ms, last.at_ms, changes, content)
-            with transaction(self._file):
-                insert(self._file, "batches", 8, [batch])
-                self._write_rows(rows)
+            found = [(commit.revision, commit.at_ms, list(commit.changes)) for commit in commits]
+            size = self._put(PageContent(FORMAT, within=stretch.id, commits=found), rows)
         except BaseException:
-            self._reader.revision = before
+            self._reader.go_back(revision, serials)
             raise
         stretch.revision, stretch.at_ms = last.revision, last.at_ms
-        stretch.changes += changes
-        stretch.bytes += len(content) + rows.size
+        stretch.changes += sum(len(commit.changes) for commit in commits)
+        stretch.bytes += size + rows.size
         self._reported(stretch, bool(rows.events))
         many = stretch.changes > max(SNAPSHOT_CHANGES_MIN, SNAPSHOT_SHARE * stretch.records)
         if many or stretch.bytes > max(self._bytes_max // SNAPSHOTS_MIN, 2 * stretch.size):
             self._take_snapshot(stretch)
 
-    def _write_rows(self, rows: HistoryRows) -> None:
-        if rows.reopened:
-            given = ", ".join(map(str, rows.reopened))
-            self._file.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
-        insert(self._file, "workloads", 11, rows.workloads)
-        insert(self._file, "instances", 8, rows.instances)
-        insert(self._file, f"audits ({', '.join(AUDIT_COLUMNS)})", len(AUDIT_COLUMNS), rows.audits)
-        insert(self._file, f"events ({', '.join(EventRow._fields)})", len(EventRow._fields), rows.events)
+    def _put(self, page: PageContent, rows: HistoryRows) -> int:
+        numbers = self._storage.numbers(self._file)
+        return self._storage.write(self._file, [replace(page, rows=rows_of(rows, numbers.event, numbers.audit))])
 
     def _write_audit(self, entry: Audit) -> None:
         """Of what no commit has: refused requests and backups."""
         rows = HistoryRows()
         rows.audit(entry)
-        with transaction(self._file):
-            self._write_rows(rows)
+        self._put(PageContent(FORMAT), rows)
         self._front.written_notes += 1
         self._on_written()
 
     def _take_snapshot(self, stretch: Stretch) -> None:
         """The current state, from the last snapshot and the commits written since, without the engine."""
-        records = records_at(self._file, stretch.id, stretch.revision)
-        with transaction(self._file):
-            self._write_snapshot(stretch, records)
+        query = "SELECT life, revision, at_ms, gap FROM stretches WHERE id = ?"
+        life, revision, at_ms, gap = self._file.execute(query, (stretch.id,)).get
+        row = StretchRow(stretch.id, life, revision, at_ms, gap)
+        self._write_snapshot(stretch, row, records_at(self._file, stretch.id, stretch.revision), HistoryRows())
 
-    def _write_snapshot(self, stretch: Stretch, records: Records) -> None:
+    def _write_snapshot(self, stretch: Stretch, row: StretchRow, records: Records, rows: HistoryRows) -> None:
+        """The page that completes it repeats the stretch: the pages before a snapshot may be deleted."""
         total = sum(map(len, records.values()))
-        self._file.execute(
-            "INSERT INTO snapshots (stretch, revision, at_ms, records, batch)"
-            " VALUES (?, ?, ?, ?, (SELECT coalesce(max(id), 0) FROM batches))",
-            (stretch.id, stretch.revision, stretch.at_ms, total),
-        )
-        snapshot = self._file.last_insert_rowid()
-        stretch.size = 0
-        for kind, piece in database.pieces_of(records):
-            row = (snapshot, kind, pack(_ENCODER.encode(piece)))
-            stretch.size += len(row[2])
-            self._file.execute("INSERT INTO pieces (snapshot, kind, packed) VALUES (?, ?, ?)", row)
+        numbers = self._storage.numbers(self._file)
+        taken = SnapshotRow(stretch.id, stretch.revision, stretch.at_ms, total)
+        kept = rows_of(rows, numbers.event, numbers.audit)
+        last = PageContent(FORMAT, stretch=row, snapshot=numbers.snapshot, taken=taken, rows=kept)
+        pages = snapshot_pages(numbers.snapshot, stretch, records)
+        stretch.size = self._storage.write(self._file, chain(pages, [last]))
         stretch.records, stretch.changes, stretch.bytes = total, 0, 0
 
     # gaps
@@ -238,7 +245,7 @@ class HistoryWriter(threading.Thread):
     def _finish_scan(self, found: Scan, mark: Mark) -> None:
         """A new stretch: the state as of the mark, and the missed transitions that are in its stories."""
         assert self._begin is not None
-        before, life = self._stretch, self._begin.life or 0
+        before, life = self._stretch, self._life()
         same = before is not None and before.life == life
         since, since_ms = (before.revision, before.at_ms) if before is not None and same else (0, 0)
         commits = found.until(mark)
@@ -249,12 +256,12 @@ class HistoryWriter(threading.Thread):
         for commit in commits:
             reader.read(commit, rows)
             apply_changes(found.records, commit.changes)
-        with transaction(self._file):
-            row = (life, mark.revision, mark.at_ms, found.reason)
-            self._file.execute("INSERT INTO stretches (life, revision, at_ms, gap) VALUES (?, ?, ?, ?)", row)
-            stretch = Stretch(self._file.last_insert_rowid(), life, mark.revision, mark.at_ms)
-            self._write_snapshot(stretch, found.records)
-            self._write_rows(rows)
+        if found.reason:
+            message = f"commits {since + 1} to {base} may be missing: {found.reason}"
+            rows.events.append(EventRow(mark.at_ms, mark.revision, "history", what="gap", message=message))
+        row = StretchRow(self._storage.numbers(self._file).stretch, life, mark.revision, mark.at_ms, found.reason)
+        stretch = Stretch(row.id, life, mark.revision, mark.at_ms)
+        self._write_snapshot(stretch, row, found.records, rows)
         self._stretch, self._scan, self._reader = stretch, None, reader
         reader.revision = mark.revision
         if found.reason:
@@ -344,6 +351,3 @@ class HistoryWriter(threading.Thread):
         self._front.revision, self._front.at_ms = stretch.revision, stretch.at_ms
         if update:
             self._on_written()
-
-
-_ENCODER = msgspec.msgpack.Encoder()

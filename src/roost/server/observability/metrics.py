@@ -106,6 +106,8 @@ class Metrics:
             yield gauge("roost_history_waiting", "Changes not yet in the history.", past.waiting)
             yield gauge("roost_history_bytes", "Size of the history.", past.bytes)
             yield gauge("roost_history_failed", "1 if it cannot be written.", bool(past.failed))
+            yield gauge("roost_history_behind", "1 if it lacks commits that this server knows.", past.is_behind)
+            yield gauge("roost_history_unshared", "1 if servers share a store, but not its history.", past.is_apart)
             yield counter("roost_history_gaps", "Gaps in the history.", past.gaps)
         yield gauge("roost_nodes", "Nodes by status.", _by_label(counts.nodes), labels=("status",))
         yield gauge("roost_workloads", "Workloads by state.", _by_label(counts.workloads), labels=("state",))

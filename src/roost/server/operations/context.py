@@ -9,6 +9,7 @@ from roost.model.events import Event, PutRecords
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.model.records.workload import Workload
 from roost.model.spec.units import past_ms
+from roost.schema.page import HistoryBehind
 from roost.server.auth.middleware import Auth
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.cluster.peers import Peers
@@ -30,6 +31,7 @@ from roost.server.webhooks.dispatcher import Hooks
 
 View = TypeVar("View")
 Found = TypeVar("Found")
+Next = TypeVar("Next")
 
 
 class Context(NamedTuple):
@@ -130,9 +132,13 @@ async def state_at(call: Call, at: str) -> Seen:
     return Seen(*await needed(call.context.history).at(at, call.now_ms))
 
 
-async def search(call: Call, query: Callable[..., Found], *wanted: Any) -> Found:
+async def search(
+    call: Call, query: Callable[..., tuple[Found, Next]], *wanted: Any
+) -> tuple[Found, Next, HistoryBehind | None]:
     """Search the history of the projects that the caller may see. Raises NotFound if none is kept."""
-    return await needed(call.context.history).read(query, *wanted, seen_projects(call))
+    history = needed(call.context.history)
+    behind = await history.behind()
+    return *await history.read(query, *wanted, seen_projects(call)), behind
 
 
 def seen_projects(call: Call) -> Projects:

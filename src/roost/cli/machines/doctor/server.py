@@ -23,7 +23,7 @@ from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState
 from roost.schema.nodes import NodeView
-from roost.schema.servers import ServerView, StatusView, TimingView
+from roost.schema.servers import HistoryStatus, ServerView, StatusView, TimingView
 
 REQUESTS = 20
 
@@ -261,12 +261,22 @@ def _history(status: StatusView) -> Iterator[DoctorCheck]:
         return
     if status.history.failed:
         message = f"nothing is written: {status.history.failed}"
-        yield bad("history", message, "make room or repair it; what happens meanwhile is missing there")
+        yield bad("history", message, _held(status.history))
+    elif status.history.is_apart:
+        message = "each server has a history of its own, which is lost with it"
+        yield warn("history", message, "give all servers the same --blobs: docs/guides/history.md")
     elif status.history.gaps:
         message = f"{status.history.gaps} times something was missed"
         yield warn("history", message, "the disk was too slow or full: check the log of the server")
     else:
-        yield ok("history", f"up to revision {status.history.revision:,}")
+        where = f", shared in {status.history.place}" if status.history.place else ""
+        yield ok("history", f"up to revision {status.history.revision:,}{where}")
+
+
+def _held(history: HistoryStatus) -> str:
+    if history.place:
+        return f"repair it; {history.waiting:,} changes are held, and written then"
+    return "make room or repair it; what happens meanwhile is missing there"
 
 
 def _counters(transport: Transport) -> dict[str, float]:
