@@ -12,18 +12,23 @@ from roost_lab.components import postgres
 from roost_lab.components.ports import free_port
 
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
+from tests.components.docker import shared_engine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {
-    "array", "hello", "integration", "pinned", "pipeline", "placement", "release", "reports", "results", "rolling",
-    "service", "steps", "sweep", "template",
+    "array", "container", "hello", "integration", "pinned", "pipeline", "placement", "release", "reports", "results",
+    "rolling", "service", "steps", "sweep", "template",
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with up(tmp_path_factory.mktemp("up")) as served:
-        yield served
+    engine = shared_engine()
+    engine.import_image("docker.io/library/busybox:stable")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROOST_AGENT_DOCKER", f"unix://{engine.socket}")
+        with up(tmp_path_factory.mktemp("up")) as served:
+            yield served
 
 
 def applied(one: Served, file: str, code: int = 0) -> None:
@@ -64,6 +69,11 @@ def test_release(one: Served) -> None:
     assert b'released {"version":"1.4.2","changed":true}' in followed.stdout
     assert b"report a failure is skipped: its condition is false" in followed.stderr
     assert b"approved by" in one.roost("show", f"release-{run}-Go-live.0").stdout
+
+
+def test_container(one: Served) -> None:
+    applied(one, "container.yaml")
+    assert finished(one, "boxed") == "goodbye from 13 letters\n"
 
 
 def test_integration(one: Served) -> None:

@@ -1,4 +1,4 @@
-"""Install what tests start (etcd, PostgreSQL, ip, iptables, tmux), where this machine lacks it.
+"""Install what tests start (etcd, PostgreSQL, ip, iptables, tmux, container engines), where this machine lacks it.
 
     python tools/components.py
 
@@ -22,6 +22,11 @@ PACKAGES = {
     "ip": "iproute2",
     "iptables": "iptables",
     "tmux": "tmux",
+    "dockerd": "docker.io",
+    "podman": "podman",
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "docker-registry": "docker-registry",
 }
 FOLDERS = ("/usr/sbin", "/sbin")  # not on every PATH
 POSTGRES = "postgresql/*/bin/postgres"  # under /usr/lib, by version, on no PATH

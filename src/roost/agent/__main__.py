@@ -55,6 +55,8 @@ async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
         input_cache_bytes=options.input_cache_bytes,
+        engine_sockets=options.engine_sockets,
+        volumes=options.volumes,
     )
     driver = ProcessDriver(partial(_report, service), lambda: _keeper_gone(keeper))
     service.driver = driver

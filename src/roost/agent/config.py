@@ -7,18 +7,34 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
+from roost.drivers.container.engine import default_sockets
+from roost.drivers.container.request import HostVolume, check_volume
 from roost.model.errors import Invalid
-from roost.model.limits import DEFAULT_POOL, GPUS_MAX
+from roost.model.limits import DEFAULT_POOL, GPUS_MAX, VOLUMES_MAX
 from roost.model.records.node import Facts
 from roost.model.spec.document import check_labels
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
 from roost.model.spec.resources import read_resource
+from roost.model.spec.runs.container import check_place
 
+AUTO = "auto"  # the usual sockets of Docker and Podman
+NO_ENGINE = "none"
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
 INPUT_CACHE = "10GiB"  # a few large inputs; a node with less room sets less
-FROM_ENVIRONMENT = ("SERVER", "NAME", "DIR", "TAINTS", "GPU", "GPU_MODEL", "ADDRESS", "INPUT_CACHE")  # ROOST_AGENT_...
+FROM_ENVIRONMENT = (
+    "SERVER",
+    "NAME",
+    "DIR",
+    "TAINTS",
+    "GPU",
+    "GPU_MODEL",
+    "ADDRESS",
+    "INPUT_CACHE",
+    "DOCKER",
+    "VOLUMES",
+)  # ROOST_AGENT_...
 
 
 class AgentOptions(NamedTuple):
@@ -29,6 +45,8 @@ class AgentOptions(NamedTuple):
     number: int = 1  # of the agents that share the machine
     share: int = 1  # how many they are
     input_cache_bytes: int = 0
+    engine_sockets: tuple[str, ...] = ()  # of a container engine: the first that answers
+    volumes: dict[str, HostVolume] = {}
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
@@ -39,8 +57,9 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOpti
     number, share = _slice(given.slice)
     cache_bytes = read_resource("disk", given.input_cache, "--input-cache")
     return AgentOptions(
-        server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, input_cache_bytes=cache_bytes
-    )
+        server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, cache_bytes,
+        _sockets(given.docker), _volumes(given.volume),
+    )  # fmt: skip
 
 
 def check_offer(arguments: list[str]) -> None:
@@ -100,6 +119,9 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--gpu-model", default=given["GPU_MODEL"])
     parser.add_argument("--address", default=given["ADDRESS"], metavar="HOST")
     parser.add_argument("--input-cache", default=given["INPUT_CACHE"] or INPUT_CACHE, metavar="SIZE")
+    parser.add_argument("--docker", default=given["DOCKER"] or AUTO, metavar="unix://PATH")
+    volumes = [volume.strip() for volume in given["VOLUMES"].split(",") if volume.strip()]
+    parser.add_argument("--volume", action="append", default=volumes, metavar="NAME=PATH[:ro]")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)
@@ -124,7 +146,36 @@ def _wishes(given: argparse.Namespace) -> Facts:
     return Facts(
         resources, labels, given.zone, given.rack, given.region, given.pool, gpu_model=given.gpu_model,
         taints=taints_of(given.taint, "--taint"), address=given.address,
+        volumes=tuple(sorted(f"{name}{':rw' * item.is_writable}" for name, item in _volumes(given.volume).items())),
     )  # fmt: skip
+
+
+def _sockets(text: str) -> tuple[str, ...]:
+    if text == AUTO:
+        return default_sockets()
+    if text == NO_ENGINE:
+        return ()
+    path = text.removeprefix("unix://")
+    if path == text or not path.startswith("/"):
+        raise Invalid("--docker", f"this is unix:///PATH, {AUTO} or {NO_ENGINE}, not {text!r:.80}")
+    return (path,)
+
+
+def _volumes(given: list[str]) -> dict[str, HostVolume]:
+    if len(given) > VOLUMES_MAX:
+        raise Invalid("--volume", f"a node has at most {VOLUMES_MAX} volumes")
+    found: dict[str, HostVolume] = {}
+    for text in given:
+        name, path = _pair(text, "--volume")
+        check_name(name, "--volume")
+        if name in found:
+            raise Invalid("--volume", f"two volumes are called {name}")
+        is_writable = not path.endswith(":ro")
+        path = path.removesuffix(":ro").removesuffix(":rw")
+        check_place(path, "--volume")
+        check_volume(path, "--volume")
+        found[name] = HostVolume(path, is_writable)
+    return found
 
 
 def _devices(text: str) -> int:

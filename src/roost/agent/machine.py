@@ -22,11 +22,24 @@ from roost.agent.files.progress import (
     LeaveOutputs,
 )
 from roost.agent.health.probe import ProbeTarget
-from roost.agent.prepare import from_note, health, log_names, moved_up, prepare, waits_for, work_folder
+from roost.agent.prepare import (
+    NO_CONTAINERS,
+    from_note,
+    health,
+    image_of,
+    log_names,
+    moved_up,
+    one_line,
+    prepare,
+    waits_for,
+    work_folder,
+)
+from roost.drivers.container.engine import ContainerEngine
+from roost.drivers.container.request import NoEngine
 from roost.model.errors import Invalid
-from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run, Usage
 from roost.model.records.files import InputFailure, InputProblem, Outputs
+from roost.model.records.secret import Hidden
 from roost.ports import driver
 
 ATTEMPTS_MAX = 4_096  # half of a keeper's table: ended attempts take room until the server knows of their end
@@ -87,6 +100,7 @@ class AgentMachine:
         self.actor = actor
         self.link = LinkMachine(actor, server, chance, now)
         self.logs: dict[int, tuple[str, ...]] = {}  # what the server calls the logs of each attempt
+        self.containers = NO_CONTAINERS
         self._files = FileProgress()
         self._directory = directory
         self._mark = mark
@@ -174,7 +188,7 @@ class AgentMachine:
         if token in self._files.collecting:
             return []
         error = event.error or ("out of memory" if event.oom else "")
-        event = msgspec.structs.replace(event, error=_line(error))
+        event = msgspec.structs.replace(event, error=one_line(error))
         effects: list[Effect] = [LeaveHealth(token)]
         sizes = (event.log_size, event.stderr_size or 0)
         effects += [CompleteLog(name, size) for name, size in zip(self.logs.get(token, ()), sizes, strict=False)]
@@ -243,17 +257,25 @@ class AgentMachine:
             effects.append(LeaveInputs(token))
         if self._files.is_before_driver(token):
             self._files.taken(token)
-        end = driver.Ended(str(token), cause, now, error=_line(error), inputs_failed=inputs_failed)
+        end = driver.Ended(str(token), cause, now, error=one_line(error), inputs_failed=inputs_failed)
         self.actor.ended(end, now)
         return effects + self._say_goodbye(now)
 
+    # containers
+
+    def engine_changed(self, engine: ContainerEngine | None, now: int) -> list[Effect]:
+        """Another container engine answers, or none: the servers learn it with the next hello."""
+        self.containers = msgspec.structs.replace(self.containers, engine=engine)
+        self.actor.offers(engine.labels() if engine is not None else {})
+        return self.resolve(self.link.greet_again("what this node offers has changed", now), now)
+
     # files
 
-    def fetched(self, token: int, failure: InputFailure | None, now: int) -> list[Effect]:
-        """The inputs of a run are in its work directory, or a failure says why they never will be."""
+    def fetched(self, token: int, failure: InputFailure | None, now: int, image: str = "") -> list[Effect]:
+        """The inputs of a run are in its work directory, and its image is here; or a failure says why not."""
         if token not in self._files.fetching:
             return []
-        self._files.fetched(token)
+        self._files.fetched(token, image)
         effects = self._give_up(token, "error", "", now, failure) if failure is not None else []
         return effects + self._release(now)
 
@@ -300,12 +322,12 @@ class AgentMachine:
     # health checks
 
     def probed(self, token: int, problem: str, now: int) -> list[Effect]:
-        actions = self.actor.probed(token, not problem, _line(problem), now)
+        actions = self.actor.probed(token, not problem, one_line(problem), now)
         effects = [effect for action in actions for effect in self._act(action, now)]
         return effects + self._check_health(token, now)
 
     def _watch_health(self, run: Run) -> list[Effect]:
-        target = health(run, self.actor.node, self._directory, self._mark)
+        target = health(run, self.actor.node, self._directory, self._mark, self.containers)
         if target is None:
             return []
         self.actor.watched(run.token, target.check)
@@ -347,14 +369,17 @@ class AgentMachine:
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            request = prepare(run, self.actor.node, self._directory, logs, secrets)
+            request = prepare(run, self.actor.node, self._directory, logs, secrets, self.containers)
+            image, password = image_of(run, secrets) or (None, Hidden())
             watch = self._watch_health(run)
         except Invalid as error:
-            return self._give_up(run.token, "error", str(error), now)
-        if run.inputs or self._is_kept_from(run.after):
+            failure = InputFailure(InputProblem.ENGINE_AWAY) if isinstance(error, NoEngine) else None
+            return self._give_up(run.token, "error", str(error), now, failure)
+        fetches = bool(run.inputs) or image is not None
+        if fetches or self._is_kept_from(run.after):
             self.actor.held(run.token)
-            self._files.hold(run.token, request, now + FETCH_MS_MAX if run.inputs else None)
-            return [*watch, *([FetchInputs(run.token, run.inputs, request.dir)] if run.inputs else [])]
+            self._files.hold(run.token, request, now + FETCH_MS_MAX if fetches else None)
+            return [*watch, *([FetchInputs(run.token, run.inputs, request.dir, image, password)] if fetches else [])]
         return [*watch, request]
 
     def _lease(self, lease: Lease) -> list[Effect]:
@@ -373,7 +398,3 @@ class AgentMachine:
         self._files.remember(run)
         names = self.logs[run.token] = log_names(run)
         return names
-
-
-def _line(text: str) -> str:
-    return "".join(item if item.isprintable() else " " for item in text)[:TEXT_LENGTH_MAX]

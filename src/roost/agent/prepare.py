@@ -1,48 +1,79 @@
 """From an order of the server to a run of the driver: its steps, environment, limits, places, health, and a note."""
 
 import base64
+import sys
 from collections.abc import Sequence
 
 import msgspec
 
 from roost.agent.health.probe import CHECK_MARK, ProbeTarget
+from roost.drivers.container.request import ContainerHost, container
+from roost.keeper.containers.ending import SHIM
 from roost.keeper.run import environment as keepers_environment
 from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX, log_name
+from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run
 from roost.model.records.secret import Handed, Hidden
 from roost.model.spec.document import Document, commands, decode_document, secrets_of, separates_stderr
 from roost.model.spec.resources import read_resource
+from roost.model.spec.runs.container import WORK_PLACE, ContainerBlock, ImageWanted
 from roost.model.spec.service import check_of
 from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Run).decode
 RESULT_NAME = ".roost-result.json"  # hidden: a run that lists or clears its directory rarely means it
+NO_CONTAINERS = ContainerHost()
 _HEALTH_KEY = msgspec.msgpack.encode("health")
+_IMAGE_KEY = msgspec.msgpack.encode("image")
 
 
 def prepare(
-    run: Run, node: str, directory: str, logs: Sequence[str], handed: Handed | None = None
+    run: Run,
+    node: str,
+    directory: str,
+    logs: Sequence[str],
+    handed: Handed | None = None,
+    host: ContainerHost = NO_CONTAINERS,
 ) -> driver.RunRequest:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
     document = _read(run)
+    folder, bounds = work_folder(directory, run.token), limits(document)
     log, *stderr = [f"{directory}/logs/{log_file(name)}" for name in logs]
     return driver.RunRequest(
         id=str(run.token),
         steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
         env=environment(run, document, node, directory),
         secrets=secrets(document, handed),
-        dir=work_folder(directory, run.token),
+        dir=folder,
         log=log,
         stderr="".join(stderr),
         timeout_ms=run.timeout_ms,
         grace_ms=run.grace_ms,
-        limits=limits(document),
+        limits=None if document.image else bounds,
         leased=run.leased,
         note=note(run),
         after=str(run.after) if run.after else "",
+        container=container(host, document, run, folder, bounds) if document.image else None,
     )
+
+
+def image_of(run: Run, handed: Handed | None) -> tuple[ImageWanted, Hidden] | None:
+    """The image that a run needs, with the password of its registry; None: it is no container."""
+    if _IMAGE_KEY not in run.document:  # a search is cheaper than decoding
+        return None
+    document = _read(run)
+    if not document.image:
+        return None
+    block = document.container or ContainerBlock()
+    if block.registry is None:
+        return ImageWanted(document.image, block.pull), Hidden()
+    name = block.registry.password.secret
+    if handed is None or handed.refusal or name not in handed.values:
+        raise Invalid("", (handed and handed.refusal) or f"secret {name} cannot be opened: the server has not sent it")
+    password = handed.values[name].decode(errors="replace")
+    return ImageWanted(document.image, block.pull, block.registry.user), Hidden(password=password)
 
 
 def moved_up(request: driver.RunRequest, run: Run) -> driver.RunRequest:
@@ -63,15 +94,18 @@ def environment(run: Run, document: Document, node: str, directory: str) -> dict
         "ROOST_ATTEMPT": str(run.attempt),
         "ROOST_ATTEMPT_TOKEN": str(run.token),
         "ROOST_NODE": node,
-        "ROOST_RESULT": result_path(directory, str(run.token)),
+        "ROOST_RESULT": f"{WORK_PLACE if document.image else work_folder(directory, run.token)}/{RESULT_NAME}",
         **_given(run, document),
     }
 
 
-def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None:
+def health(
+    run: Run, node: str, directory: str, mark: str, host: ContainerHost = NO_CONTAINERS
+) -> ProbeTarget | None:  # fmt: skip
     """How to find out whether a run is well; None: its document does not say. Raises Invalid, as the server would.
 
     A command has the run's place and environment, as the keeper made them, but not its secrets: those were for the run.
+    That of a container runs inside it, with all that it has.
     """
     if _HEALTH_KEY not in run.document:  # a search is cheaper than decoding, and most documents have no health check
         return None
@@ -79,6 +113,9 @@ def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None
     check = check_of(document.health, document.ports, document.kind, "health")
     if check is None:
         return None
+    if check.argv and document.image:
+        within = (sys.executable, "-I", "-S", SHIM, "check", host.socket, host.name(run.token), *check.argv)
+        return ProbeTarget(msgspec.structs.replace(check, argv=within), directory="/", env={CHECK_MARK: "1"})
     if check.argv:
         place = work_folder(directory, run.token)
         env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
@@ -102,7 +139,9 @@ def secrets(document: Document, handed: Handed | None) -> Hidden:
 def _given(run: Run, document: Document) -> dict[str, str]:
     given: dict[str, str] = {}
     if run.devices:
-        given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"] = ",".join(map(str, run.devices))
+        given["ROOST_GPUS"] = ",".join(map(str, run.devices))
+    if run.devices and not document.image:  # a container has its own devices only, counted anew
+        given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"]
         given["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise numbers would mean something else where models differ
     if run.ports:
         ports = _ports(run, document)
@@ -160,6 +199,10 @@ def waits_for(run: Run, existing: driver.KnownRun) -> Run:
     if existing.state != "waiting" or not existing.after.isdecimal() or int(existing.after) == run.after:
         return run
     return msgspec.structs.replace(run, after=int(existing.after))
+
+
+def one_line(text: str) -> str:
+    return "".join(item if item.isprintable() else " " for item in text)[:TEXT_LENGTH_MAX]
 
 
 def from_note(text: str) -> Run | None:

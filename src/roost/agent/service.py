@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,8 +13,10 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.identity import NodeIdentity, keep_renewed
 from roost.agent.connection.machine import Connected, LogLine
 from roost.agent.connection.stream import AgentStream
+from roost.agent.containers import EngineWatch
 from roost.agent.files.copies import Copies
 from roost.agent.files.fetch import remove_tree
+from roost.agent.files.job import TransferJob
 from roost.agent.files.progress import CollectOutputs, FetchInputs, LeaveInputs, LeaveOutputs
 from roost.agent.files.transfers import Transfers
 from roost.agent.health.probe import end_leftovers
@@ -22,6 +24,9 @@ from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
 from roost.agent.results import ResultFiles
+from roost.drivers.container.engine import ContainerEngine
+from roost.drivers.container.images import ensure_image
+from roost.drivers.container.request import ContainerHost, HostVolume
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
@@ -32,6 +37,7 @@ from roost.supervisor import SupervisedTasks, Work
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
 FAREWELL_S = 1.7  # with the wait for the last events: we are gone two seconds after we were asked
+NO_VOLUMES: dict[str, HostVolume] = {}
 SWEEP_S = 30.0  # between looks at work directories that runs have left full
 
 
@@ -49,7 +55,8 @@ class Service:
 
     def __init__(
         self, directory: str, name: str, identity: str, facts: Facts, server: str,
-        usage: Callable[[], Usage | None], input_cache_bytes: int = 0,
+        usage: Callable[[], Usage | None], input_cache_bytes: int = 0, engine_sockets: Sequence[str] = (),
+        volumes: Mapping[str, HostVolume] = NO_VOLUMES,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
@@ -61,10 +68,15 @@ class Service:
         self.tasks = agent_tasks()
         self.link = AgentStream(self.machine, self._identity, self._perform, self._measure, self._look_for_copies)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
-        self.files = Transfers(directory, input_cache_bytes, self.link.call, self._fetched, self._collected)
+        self.files = Transfers(
+            directory, input_cache_bytes, self.link.call, self._fetched, self._collected, self._ensure_image
+        )
         self.copies = Copies(
             directory, self.files.open_cache, self.files.flights, self.link.call, self.actor.is_running, now_ms
         )
+        self.machine.containers = ContainerHost(identity.partition("/")[0], dict(volumes))
+        node = self.machine.containers.node
+        self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
@@ -73,6 +85,7 @@ class Service:
         async with asyncio.timeout(KEEPER_S_MAX):
             await self._restored.wait()
         live = set(self.machine.live_attempts())
+        await self.engine.begin()
         self.spool.begin(name for token, names in self.machine.logs.items() if token not in live for name in names)
         keep, works = self.tasks.keep, self._works()
         async with asyncio.TaskGroup() as group:
@@ -87,7 +100,8 @@ class Service:
         """What an agent does beside its connection, each restarted when it ends."""
         return {
             "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep, "files": self.files.run,
-            "copies": self.copies.run, "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
+            "copies": self.copies.run, "engine": self.engine.run,
+            "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
         }  # fmt: skip
 
     def stop(self) -> None:
@@ -141,8 +155,21 @@ class Service:
     def _look_for_copies(self) -> None:
         self.copies.look()
 
-    def _fetched(self, token: int, failure: InputFailure | None) -> None:
-        self._perform(self.machine.fetched(token, failure, now_ms()))
+    def _fetched(self, token: int, failure: InputFailure | None, image: str) -> None:
+        self._perform(self.machine.fetched(token, failure, now_ms(), image))
+
+    def _ensure_image(self, job: TransferJob, effect: FetchInputs) -> str:
+        """In a thread of the transfer: the id of its image, which is on the node by then."""
+        assert effect.image is not None
+        socket, arch = self.machine.containers.socket, self.actor.facts.arch
+        password = effect.password.get("password", "")
+        return ensure_image(socket, effect.image, password, arch, lambda percent: None, job.check).id
+
+    def _is_live(self, run: str) -> bool:
+        return run.isdecimal() and int(run) in self.machine.live_attempts()
+
+    def _engine_changed(self, engine: ContainerEngine | None) -> None:
+        self._perform(self.machine.engine_changed(engine, now_ms()))
 
     def _collected(self, token: int, outputs: Outputs) -> None:
         self._perform(self.machine.collected(token, outputs, now_ms()))

@@ -6,6 +6,7 @@ import signal
 from contextlib import suppress
 
 from roost.keeper.cgroup import Group
+from roost.keeper.containers.order import ContainerOrder
 from roost.keeper.containment import Pen
 from roost.keeper.isolation import LEVELS as ISOLATION_LEVELS
 from roost.keeper.isolation import Isolation
@@ -76,6 +77,7 @@ class KeeperRun:
         self.leased = order.get("leased") is True
         self.limits = limits(order.get("limits"))
         self.isolation = isolation_of(order.get("isolation"))
+        self.container = container(order.get("container"), has_steps=len(self.steps) > 1)
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
 
     @property
@@ -232,6 +234,13 @@ def isolation_of(given: object) -> Isolation | None:
         raise RunRefused(f"isolation has to be an object with the level {' or '.join(ISOLATION_LEVELS)}, or null")
     user, group = number(given, "user", os.geteuid()), number(given, "group", os.getegid())
     return Isolation(given["level"], user, group, text(given, "project", ""))
+
+
+def container(given: object, *, has_steps: bool) -> ContainerOrder | None:
+    try:
+        return None if given is None else ContainerOrder(given, has_steps=has_steps)
+    except ValueError as error:
+        raise RunRefused(str(error)) from None
 
 
 def text(order: dict[str, object], key: str, default: str | None = None, length_max: int = ID_LENGTH_MAX) -> str:

@@ -11,6 +11,7 @@ import time
 from roost.keeper import processes as proc
 from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
+from roost.keeper.containers.ending import Containers
 from roost.keeper.containment import Containment, limit_pids
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close, size_of
@@ -23,6 +24,7 @@ from roost.keeper.spawn import ignored_signals
 LOGS_OPEN_MAX = 256  # more logs of runs than that are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
 LINGER_MS = 10  # how often to look whether a killed group is gone
+CONTAINER_MS_MAX = NEVER  # a container may run as long as its engine does not say that it is gone
 LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting longer would not help
 
 _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -54,6 +56,7 @@ class RunTable(Host):
             self.rules, link.epoll, cgroups, self.group_prefix, directory, hidden, readable,
             self.containment.go_home, self.containment.release,
         )  # fmt: skip
+        self.containers = Containers(link.epoll)
         self.own_rss_max = 0  # KiB
         self.groups_made = 0
 
@@ -118,7 +121,8 @@ class RunTable(Host):
             if is_in_slot(run):
                 return self.slots.start(run, now_ms())
             self._contain(run)
-            run.pid = spawn(run, self.ignored)
+            start = spawn if run.container is None else self.containers.spawn
+            run.pid = start(run, self.ignored)
         except RunRefused as error:
             return str(error)
         if len(self.rules.known) > LOGS_OPEN_MAX // len(run.logs):
@@ -143,6 +147,7 @@ class RunTable(Host):
             self.slots.kill(run)
         else:
             kill(run)
+            self.containers.end(run, now_ms())
 
     def finished(self, run: KeeperRun, now: int) -> int:
         if run.group is not None:
@@ -153,6 +158,7 @@ class RunTable(Host):
             self.containment.ended(run.pen)
             run.pen = None
         self.slots.finished(run, now)
+        self.containers.forget(run, now)
         self.strays.check_soon(now)
         if run.stderr:
             run.stderr_size = size_of(run.stderr_fd, run.stderr)
@@ -190,10 +196,10 @@ class RunTable(Host):
             run.cpu_s += usage.ru_utime + usage.ru_stime
             if usage.ru_maxrss > self.own_rss_max:
                 self._count_memory(run, usage.ru_maxrss)
-            if is_gone(run):
-                self.rules.step_over(run, now)
+            if self._is_gone(run, now):
+                self._step_over(run, now)
             else:
-                self.lingering[run.id] = now + LINGER_MS_MAX
+                self.lingering[run.id] = now + (LINGER_MS_MAX if run.container is None else CONTAINER_MS_MAX)
         if self.lingering:
             self._look_at_lingering(now)
         return others
@@ -201,6 +207,7 @@ class RunTable(Host):
     def tick(self, now: int) -> None:
         self.rules.tick(now)
         self.slots.tick(now)
+        self.containers.turn(now)
         if self.linger_at <= now:
             self._look_at_lingering(now)
         if self.strays.look_at <= now:
@@ -208,7 +215,8 @@ class RunTable(Host):
             self.strays.check(self.rules.live, self.by_pid.keys() | self.slots.pids, now)
 
     def next_at(self) -> int:
-        return min(self.strays.look_at, self.linger_at, self.rules.next_at(), self.slots.next_at())
+        others = self.slots.next_at(), self.containers.next_at()
+        return min(self.strays.look_at, self.linger_at, self.rules.next_at(), *others)
 
     def kill_all(self) -> None:
         """The last resort, when the keeper itself is broken: nothing may run without a keeper."""
@@ -216,6 +224,7 @@ class RunTable(Host):
         pens = self.containment.left
         for run in self.rules.live.values():
             kill(run)
+            self.containers.kill_at_once(run)
             pens += [run.pen] if run.pen is not None else []
         self.containment.check()
 
@@ -277,13 +286,19 @@ class RunTable(Host):
         if rss_max_kib > self.own_rss_max:
             run.rss_max = max(run.rss_max, rss_max_kib * 1024)
 
+    def _is_gone(self, run: KeeperRun, now: int) -> bool:
+        return is_gone(run) and self.containers.is_gone(run, now)
+
+    def _step_over(self, run: KeeperRun, now: int) -> None:
+        self.rules.step_over(run, now, self.containers.problem(run))
+
     def _look_at_lingering(self, now: int) -> None:
         """A step is over when nothing of its group is left, not only its main process."""
         for run_id, until in list(self.lingering.items()):
             run = self.rules.live[run_id]
-            if is_gone(run):
+            if self._is_gone(run, now):
                 del self.lingering[run_id]
-                self.rules.step_over(run, now)
+                self._step_over(run, now)
             elif until <= now:
                 del self.lingering[run_id]
                 run.cause = run.cause or "exited"  # no further step beside what is left

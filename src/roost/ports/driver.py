@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -52,6 +52,14 @@ class Limits(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
+class Container(msgspec.Struct, frozen=True):
+    """A container in place of processes: all steps of a run happen in it, and it is gone when the run has ended."""
+
+    socket: str  # of its engine
+    name: str  # roost-NODE-RUN
+    create: dict[str, Any]  # as the engine takes it, without the environment
+
+
 class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     """What to run. `note` is kept with it and given back to a later agent.
 
@@ -73,6 +81,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     after: str = ""  # begin when this run has ended; one that is not there has
     secrets: Hidden = msgspec.field(default_factory=Hidden)  # more of `env`, in base64; kept in memory alone
     stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
+    container: Container | None = None
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):

@@ -265,6 +265,13 @@ FAILURE_TEXTS = {
     InputProblem.SAME_PATH: "a file in one input is a folder in another",
     InputProblem.NO_MATCH: "no file matches its pattern",
     InputProblem.TOO_LARGE: "a work directory cannot have so many files or bytes",
+    InputProblem.IMAGE_NOT_FOUND: "no registry has it",
+    InputProblem.IMAGE_NOT_HERE: "the node does not have it, and `pull: never` fetches none",
+    InputProblem.WRONG_ARCHITECTURE: "it is for other processors than the node has",
+    InputProblem.REGISTRY_DENIED: "the registry refuses the credentials, or wants some",
+    InputProblem.REGISTRY_UNREACHABLE: "the node does not reach the registry",
+    InputProblem.ENGINE_AWAY: "the container engine of the node does not answer",
+    InputProblem.ENGINE_FAILED: "the container engine of the node failed",
     InputProblem.DISK_FULL: "the disk of the node is full",
     InputProblem.DISK_FAILED: "the disk of the node refused it",
     InputProblem.URL_FAILED: "its URL failed",
@@ -274,10 +281,21 @@ FAILURE_TEXTS = {
 }
 
 
+#: Those of the image of a container.
+IMAGE_PROBLEMS = frozenset(
+    {
+        InputProblem.IMAGE_NOT_FOUND, InputProblem.IMAGE_NOT_HERE, InputProblem.WRONG_ARCHITECTURE,
+        InputProblem.REGISTRY_DENIED, InputProblem.REGISTRY_UNREACHABLE, InputProblem.ENGINE_AWAY,
+        InputProblem.ENGINE_FAILED,
+    }
+)  # fmt: skip
+
+
 def _inputs_failed(why: attempts.InputsFailed, _: Visible | None) -> str:
     failure = why.failure
     detail = f" ({failure.detail})" if failure.detail else ""
-    subject = f"input {failure.path}" if failure.path else "inputs"
+    kind = "image" if failure.problem in IMAGE_PROBLEMS else "input"
+    subject = f"{kind} {failure.path}" if failure.path else "inputs"
     return f"{subject}: {FAILURE_TEXTS[failure.problem]}{detail}"
 
 

@@ -213,6 +213,7 @@ class Facts(_message.Message):
     PORT_LAST_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     ENFORCES_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
@@ -242,6 +243,10 @@ class Facts(_message.Message):
     def enforces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of cpu, memory, pids and cleanup: what the node enforces on its runs"""
 
+    @_builtins.property
+    def volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """NAME or NAME:rw: directories for containers"""
+
     def __init__(
         self,
         *,
@@ -260,10 +265,11 @@ class Facts(_message.Message):
         port_last: _builtins.int = ...,
         user: _builtins.str = ...,
         enforces: _abc.Iterable[_builtins.str] | None = ...,
+        volumes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "volumes", b"volumes", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

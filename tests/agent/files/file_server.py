@@ -134,7 +134,9 @@ class Node:
         self.fetched: dict[int, InputFailure | None] = {}
         self.collected: dict[int, Outputs] = {}
         self._changed = asyncio.Event()
-        self.transfers = Transfers(str(directory), cache_bytes, server.call, self._fetched, self._collected)
+        self.transfers = Transfers(
+            str(directory), cache_bytes, server.call, self._fetched, self._collected, lambda job, effect: ""
+        )
 
     def folder(self, token: int = 1) -> Path:
         return self.directory / "work" / str(token)
@@ -161,7 +163,7 @@ class Node:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _fetched(self, token: int, failure: InputFailure | None) -> None:
+    def _fetched(self, token: int, failure: InputFailure | None, image: str) -> None:
         self.fetched[token] = failure
         self._changed.set()
 

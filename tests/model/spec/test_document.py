@@ -72,6 +72,7 @@ def test_every_field_is_read() -> None:
             require=("labels.arch == 'amd64'",),
             gpu_milli=1_000,
             gpu_count=1,
+            image="python:3.12",
         ),
         priority=90,
         retries_max=5,

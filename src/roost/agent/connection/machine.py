@@ -243,6 +243,12 @@ class LinkMachine:
             end, reason = StreamEnd.BROKEN, NO_WELCOME
         return self._lost(end, reason, now, [], leader)
 
+    def greet_again(self, reason: str, now: int) -> list[Effect]:
+        """Register anew, with what this node offers by now. Before the first session there is nothing to do."""
+        if self.phase is not Phase.CONNECTED or self._ending:
+            return []
+        return self._lost(StreamEnd.CLOSED, reason, now, [CloseStream()])
+
     def leave(self) -> None:
         """The node is going out of service: from the next heartbeat on the server knows."""
         self._leaving = True

@@ -6,8 +6,10 @@ import msgspec
 
 from roost.model.protocol import Run
 from roost.model.records.files import OutputGap, OutputProblem, Outputs, RunInput
+from roost.model.records.secret import Hidden
 from roost.model.spec.document import outputs_in
 from roost.model.spec.files import OutputBlock, OutputsWhen
+from roost.model.spec.runs.container import ImageWanted
 from roost.ports.driver import Ended, RunRequest, StopReason
 
 FETCH_MS_MAX = 2 * 3_600_000  # 64 GiB, the most of one input, at 10 MB/s
@@ -17,11 +19,16 @@ GAP_BYTES = 32  # of a gap beside its path
 
 
 class FetchInputs(msgspec.Struct, frozen=True):
-    """Make the work directory of a run with its inputs in it; answer with `fetched`. What is there is a leftover."""
+    """Make the work directory of a run with its inputs in it; answer with `fetched`. What is there is a leftover.
+
+    Its image is on the node by then as well.
+    """
 
     token: int
     inputs: tuple[RunInput, ...]
     folder: str
+    image: ImageWanted | None = None
+    password: Hidden = msgspec.field(default_factory=Hidden)
 
 
 class LeaveInputs(msgspec.Struct, frozen=True):
@@ -80,9 +87,14 @@ class FileProgress:
             self.fetching[token] = request
             self._until[token] = fetch_until_ms
 
-    def fetched(self, token: int) -> None:
+    def fetched(self, token: int, image: str) -> None:
+        """`image`: by which its engine knows the image of its container."""
         del self._until[token]
-        self.held[token] = self.fetching.pop(token)
+        request = self.held[token] = self.fetching.pop(token)
+        if request.container is not None and image:
+            create = {**request.container.create, "Image": image}
+            container = msgspec.structs.replace(request.container, create=create)
+            self.held[token] = msgspec.structs.replace(request, container=container)
 
     def taken(self, token: int) -> RunRequest:
         """A run that the driver does not have leaves: it is given to the driver, or has ended."""

@@ -19,14 +19,19 @@ from roost.model.records.files import InputFailure, OutputProblem, Outputs
 FETCHES_MAX = 4  # at a time: more share the same network and disk, and each holds two chunks of 8 MiB
 COLLECTIONS_MAX = 4  # likewise
 
-Fetched = Callable[[int, InputFailure | None], None]
+Fetched = Callable[[int, InputFailure | None, str], None]  # the attempt, why it cannot begin, and its image
+EnsureImage = Callable[[TransferJob, FetchInputs], str]  # blocks; raises ImageUnavailable
 Collected = Callable[[int, Outputs], None]
 
 
 class Transfers:
     """The files of one agent. Answers come while `run` does; none for what was left."""
 
-    def __init__(self, directory: str, cache_bytes: int, call: Call, fetched: Fetched, collected: Collected) -> None:
+    def __init__(
+        self, directory: str, cache_bytes: int, call: Call, fetched: Fetched, collected: Collected,
+        ensure_image: EnsureImage,
+    ) -> None:  # fmt: skip
+        self._ensure_image = ensure_image
         self._cache_folder = Path(directory, "inputs")
         self._cache_bytes = cache_bytes
         self._call = call
@@ -73,17 +78,20 @@ class Transfers:
         async with self._fetches:
             if job.is_stopped:
                 return
-            failure = None
+            failure, image = None, ""
             try:
-                cache = await self.open_cache()
-                fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self.flights, owner=None)
-                await in_thread(f"fetch-{effect.token}", lambda: fetch.run(effect.inputs, Path(effect.folder)))
+                if effect.image is not None:
+                    image = await in_thread(f"image-{effect.token}", lambda: self._ensure_image(job, effect))
+                if effect.inputs:
+                    cache = await self.open_cache()
+                    fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self.flights, owner=None)
+                    await in_thread(f"fetch-{effect.token}", lambda: fetch.run(effect.inputs, Path(effect.folder)))
             except TransferStopped:
                 return
             except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
                 failure = failure_of(error)
         if self._jobs.pop((FetchInputs, effect.token), None) is job:
-            self._fetched(effect.token, failure)
+            self._fetched(effect.token, failure, image)
 
     async def _collect(self, effect: CollectOutputs, job: TransferJob) -> None:
         async with self._collections:

@@ -43,13 +43,17 @@ from roost.client.config import data_home
 @click.option("--disk", default="", help="Disk, like 100GiB. [default: free space of --dir]")
 @click.option("--input-cache", "input_cache", default="", metavar="SIZE",
               help="Most bytes of inputs that stay on the node for later runs. [default: 10GiB]")  # fmt: skip
+@click.option("--docker", default="", metavar="unix://PATH",
+              help="Socket of the container engine, or `none`. [default: where Docker and Podman listen]")  # fmt: skip
+@click.option("--volume", "volumes", multiple=True, metavar="NAME=PATH[:ro]",
+              help="Directory that containers may mount by this name; repeatable.")  # fmt: skip
 @click.option("--gpu", default="", help="GPUs. [default: all NVIDIA GPUs]")
 @click.option("--gpu-model", "gpu_model", default="", help="Model of the GPUs. [default: detected]")
 @taint_option
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
 def agent(
     join: str, server: str, name: str, directory: Path | None, labels: tuple[str, ...], resources: tuple[str, ...],
-    taints: tuple[str, ...], **facts: str,
+    taints: tuple[str, ...], volumes: tuple[str, ...], **facts: str,
 ) -> None:  # fmt: skip
     """Make this machine a node.
 
@@ -70,7 +74,8 @@ def agent(
     options += ["--name", name, "--dir", str(home)]
     for option, value in facts.items():
         options += [f"--{option.replace('_', '-')}", value] if value else []
-    for option, values in (("--label", labels), ("--resource", resources), ("--taint", taints)):
+    repeated = (("--label", labels), ("--resource", resources), ("--taint", taints), ("--volume", volumes))
+    for option, values in repeated:
         options += [word for value in values for word in (option, value)]
     read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
     if click.get_current_context().get_parameter_source("join") is ParameterSource.COMMANDLINE and join[:1] not in "@-":

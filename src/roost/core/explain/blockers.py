@@ -29,6 +29,7 @@ CODES = {
     "pool": "wrong_pool",
     "region": "wrong_region",
     "driver": "no_driver",
+    "volume": "no_volume",
     "require": "rule_broken",
     "taints": "taint_not_tolerated",
     "gpu_model": "wrong_gpu_model",

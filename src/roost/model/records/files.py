@@ -48,13 +48,20 @@ class InputProblem(StrEnum):
     REFUSED = "refused"  # by the server
     TIMED_OUT = "timed_out"
     AGENT_FAILED = "agent_failed"  # a defect: the log of the agent has more
+    IMAGE_NOT_FOUND = "image_not_found"  # neither on the node nor in its registry
+    IMAGE_NOT_HERE = "image_not_here"  # the node does not have it, and may not fetch it
+    WRONG_ARCHITECTURE = "wrong_architecture"  # the image is for other processors
+    REGISTRY_DENIED = "registry_denied"
+    REGISTRY_UNREACHABLE = "registry_unreachable"
+    ENGINE_AWAY = "engine_away"  # the container engine of the node does not answer
+    ENGINE_FAILED = "engine_failed"  # it answers, and cannot do it
 
 
 class InputFailure(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     """Why an attempt never began. `is_final`: another attempt would find the same, also on another node."""
 
     problem: InputProblem
-    path: str = ""  # in the work directory, or the digest of what has no path yet
+    path: str = ""  # in the work directory, or the digest of what has no path yet, or the image
     status: int = 0  # of HTTP, where a URL answered
     detail: str = ""  # what the disk, the URL or the server says
     is_final: bool = False

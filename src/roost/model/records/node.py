@@ -31,6 +31,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     port_last: int = PORT_ANY_LAST
     user: str = ""  # whose user the runs have
     enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
+    volumes: tuple[str, ...] = ()  # NAME or NAME:rw: directories that its operator gives to containers
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -64,6 +64,8 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=Tr
     gpu_models: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()  # those that must be free on the node, and a 0 for each that may be any
     affinity: AffinityRules | None = None
+    image: str = ""  # of its container: nodes that have it are preferred
+    volumes: tuple[str, ...] = ()  # of the node, by name; those that it writes to with `:rw`
 
 
 class After(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):

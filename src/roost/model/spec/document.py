@@ -11,7 +11,7 @@ from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.template import TemplateUse
 from roost.model.records.workload import After, Ask, Policy
-from roost.model.spec.commands import StepBlock, check_argument, check_command, check_step, check_variable
+from roost.model.spec.commands import StepBlock, check_variable
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
 from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs, outputs_of, with_inputs
 from roost.model.spec.gates import (
@@ -32,22 +32,24 @@ from roost.model.spec.placement import (
     rules_of,
     tolerations_of,
 )  # fmt: skip
-from roost.model.spec.problems import Problems, all_of, check_each, indexed
+from roost.model.spec.problems import Problems, all_of, check_each
 from roost.model.spec.reading import read
 from roost.model.spec.resources import devices_of, resources_of
+from roost.model.spec.runs.container import (
+    ContainerBlock,
+    VolumeBlock,
+    check_container,
+    check_image,
+    check_volumes,
+)  # fmt: skip
+from roost.model.spec.runs.retries import Retries, check_retries
+from roost.model.spec.runs.work import check_work
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
 from roost.model.states import StderrMode, WhenFull, WhenLost, WorkloadKind
 
 #: What these may be depends on the kind; without it they cannot be checked.
-OF_A_KIND = ("command", "steps", "count", "gang", "health", "schedule", "update", "restart")
-RETRY_CAUSES = ("lost", "failed", "timed_out")
-EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
-
-
-class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    max: int = limits.DEFAULT_RETRIES
-    on: tuple[str, ...] = ("lost",)
+OF_A_KIND = ("command", "steps", "container", "volumes", "count", "gang", "health", "schedule", "update", "restart")
 
 
 class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,6 +64,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     kind: WorkloadKind = WorkloadKind.JOB
     project: str = limits.DEFAULT_PROJECT
     image: str = ""
+    container: ContainerBlock | None = None
+    volumes: dict[str, str | VolumeBlock] = {}
     command: str | list[str] = ""
     steps: list[str | StepBlock] | None = None  # a line for the shell, or a block
     env: dict[str, str | FromSecret] = {}
@@ -136,8 +140,9 @@ def check_document(document: Document, path: str = "") -> Policy:
     check, kind = problems.check, document.kind
     check(check_name, document.name, _join(path, "name"))
     check(check_name, document.project, _join(path, "project"))
-    check(check_text, document.image, _join(path, "image"))
-    check(_check_work, document, path)
+    check(check_image, document.image, kind, _join(path, "image"))
+    check(check_container, document, _join(path, "container"))
+    check(check_work, document, path)
     check(_check_env, document, _join(path, "env"))
     check(check_labels, document.labels, _join(path, "labels"))
     check(check_outputs, document.outputs, _join(path, "outputs"))
@@ -146,7 +151,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(between, document.count, 1 if kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
     check(between, document.priority, 0, 100, _join(path, "priority"))
     retries = Retries(max=document.retries) if isinstance(document.retries, int) else document.retries or Retries()
-    check(_check_retries, retries, _join(path, "retries"))
+    check(check_retries, retries, _join(path, "retries"))
     when_lost = document.when_lost or (WhenLost.PIN if kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
     deadline_ms, deadline_at_ms = check(_deadline, document.deadline, _join(path, "deadline")) or (0, 0)
     gang, gang_size = check(_gang, document, _join(path, "gang")) or ("", 0)
@@ -224,7 +229,21 @@ def health_check_of(packed: bytes) -> tuple[str, str]:
     return "command", command[: limits.TEXT_LENGTH_MAX]
 
 
+def secret_names(document: Document) -> list[str]:
+    """All secrets that a run of a document needs on its node."""
+    return sorted({*secrets_in(document).values()})
+
+
+def secrets_in(document: Document) -> dict[str, str]:
+    """The secrets of a document by its fields."""
+    found = {f"env.{variable}": name for variable, name in secrets_of(document).items()}
+    if document.container is not None and document.container.registry is not None:
+        found["container.registry.password"] = document.container.registry.password.secret
+    return found
+
+
 def secrets_of(document: Document) -> dict[str, str]:
+    """The variables that are secrets."""
     return {name: value.secret for name, value in document.env.items() if isinstance(value, FromSecret)}
 
 
@@ -292,6 +311,8 @@ def _ask(document: Document, path: str) -> Ask:
         gpu_count=gpu_count,
         gpu_models=check(names_of, placement.gpu_model, f"{here}.gpu_model", "models", is_name=False),
         ports=check(_ports, document, _join(path, "ports")),
+        image=document.image,
+        volumes=check(check_volumes, document.volumes, document.image, _join(path, "volumes")) or (),
         affinity=check(affinity_of, placement, document.project, document.name, document.count, here),
     )
     problems.refuse()
@@ -331,33 +352,10 @@ def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
     return _positive(value, path), 0
 
 
-def _check_work(document: Document, path: str) -> None:
-    if document.steps is not None and document.command:
-        raise Invalid(_join(path, "command"), "give either command or steps, not both")
-    if document.steps is not None:
-        here = _join(path, "steps")
-        between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
-        if document.kind != WorkloadKind.JOB:
-            raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
-        check_each(check_step, indexed(document.steps, here))
-        return
-    if not document.command and not document.image and document.kind != WorkloadKind.VM:
-        raise Invalid(_join(path, "steps"), "a workload needs steps or a command to run")
-    here = _join(path, "command")
-    if isinstance(document.command, str):
-        if document.command:
-            check_command(document.command, here)
-        return
-    between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
-    if not document.command[0]:
-        raise Invalid(f"{here}[0]", "the program to run has no name")
-    check_each(check_argument, indexed(document.command, here))
-
-
 def _check_env(document: Document, path: str) -> None:
     between(len(document.env), 0, limits.ENV_MAX, path, "variables")
     check_each(check_variable, [(path, item) for item in document.env.items()])
-    between(len(secrets_of(document)), 0, limits.SECRETS_MAX, path, "secrets")
+    between(len(secret_names(document)), 0, limits.SECRETS_MAX, path, "secrets")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:
@@ -371,17 +369,6 @@ def _check_label(item: tuple[str, str], path: str) -> None:
         raise Invalid(path, "a label needs a name")
     check_text(name, path)
     check_text(value, f"{path}.{name}")
-
-
-def _check_retries(retries: Retries, path: str) -> None:
-    between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
-    between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
-    check_each(_check_cause, indexed(retries.on, _join(path, "on")))
-
-
-def _check_cause(cause: str, path: str) -> None:
-    if cause not in RETRY_CAUSES and cause not in EXIT_CAUSES:
-        raise Invalid(path, f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}")
 
 
 def _positive(value: Quantity | None, path: str) -> int:

@@ -17,7 +17,7 @@ from roost.model.protocol import Answer, Order, Run, Welcome
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.secret import Handed
 from roost.model.records.webhook import Hook
-from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
+from roost.model.spec.document import decode_document, may_have_secrets, secret_names
 from roost.model.spec.names import check_name
 from roost.schema.access.secrets import Resealed, SecretView
 from roost.server.engine.engine import Engine
@@ -103,7 +103,7 @@ class Secrets:
     def _with_secrets(self, order: Order, allocated: Container[int], opened: dict[str, bytes | str]) -> Order:
         if not isinstance(order, Run) or order.token in allocated or not may_have_secrets(order.document):
             return order
-        names = sorted({*secrets_of(decode_document(order.document)).values()})
+        names = secret_names(decode_document(order.document))
         if not names:
             return order
         project, records = order.workload.partition("/")[0], self._engine.state.opaque_records.get(KIND, {})

@@ -186,7 +186,7 @@ def test_names_steps_and_actions_that_are_missing_or_wrong(raw: Any, path: str, 
 def test_an_unknown_field_is_named_with_those_that_there_are(field: str) -> None:
     path, message = refusal(pipeline(action(), action("test", **{field: 1})))
     assert path == f"actions[1].{field}"
-    assert message.startswith("there is no such field; an action has name, needs, image, steps,")
+    assert message.startswith("there is no such field; an action has name, needs, image, container,")
 
 
 def test_a_misspelt_field_is_named_with_the_one_that_is_meant() -> None:

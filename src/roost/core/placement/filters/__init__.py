@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roost.core.placement.filters import affinity, availability, gpu, location, ports, resources, rules, spread
+from roost.core.placement.filters import affinity, availability, gpu, location, ports, resources, rules, spread, volumes
 from roost.core.state.fleet import Fleet, Mask
 from roost.model.records.workload import Ask
 
@@ -41,7 +41,8 @@ class AffinityFilter(NamedTuple):
 STATIC: list[StaticFilter] = [
     StaticFilter("pool", location.pool_mask, location.explain_pool),
     StaticFilter("region", location.region_mask, lambda _, ask, __: f"region: not in {' or '.join(ask.regions)}"),
-    StaticFilter("driver", location.driver_mask, lambda _, ask, __: f"driver: has no {ask.driver} driver"),
+    StaticFilter("driver", location.driver_mask, location.explain_driver),
+    StaticFilter("volume", volumes.volumes_mask, volumes.explain_volumes),
     StaticFilter("require", rules.require_mask, rules.explain_require),
     StaticFilter("taints", availability.taints_mask, availability.explain_taints),
     StaticFilter(

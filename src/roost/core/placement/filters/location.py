@@ -44,3 +44,7 @@ def region_mask(fleet: Fleet, ask: Ask) -> Mask | None:
 
 def driver_mask(fleet: Fleet, ask: Ask) -> Mask:
     return fleet.field_mask(("driver", ask.driver), "drivers", lambda drivers: ask.driver in drivers)
+
+
+def explain_driver(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    return "driver: offers no containers" if ask.driver == "container" else f"driver: has no {ask.driver} driver"

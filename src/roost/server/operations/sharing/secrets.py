@@ -6,7 +6,7 @@ import binascii
 from roost.model.errors import Invalid, NotFound
 from roost.model.events import WorkloadSpec
 from roost.model.records.opaque import OpaqueRecord
-from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
+from roost.model.spec.document import decode_document, may_have_secrets, secrets_in
 from roost.schema.access.secrets import Resealed, SecretPage, SecretValue, SecretView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
@@ -51,10 +51,10 @@ async def require_secrets(call: Call, wanted: tuple[WorkloadSpec, ...], *, many:
         if not may_have_secrets(spec.document):
             continue
         known = await call.records(KIND)
-        for variable, name in secrets_of(decode_document(spec.document)).items():
+        for field, name in secrets_in(decode_document(spec.document)).items():
             if f"{spec.project}/{name}" not in known:
                 message = f"project {spec.project} has no secret {name}; `roost secrets set {spec.project}/{name}`"
-                raise Invalid(f"{f'[{number}].' if many else ''}env.{variable:.60}", message, code="no_such_secret")
+                raise Invalid(f"{f'[{number}].' if many else ''}{field:.80}", message, code="no_such_secret")
 
 
 def _bytes(given: SecretValue) -> bytes:

@@ -34,7 +34,6 @@ PIECE = 100  # specifications that are unpacked at once: less than a millisecond
 #: Drivers that do not exist yet, with the field of a document that asks for one.
 NO_DRIVER = {
     "qemu": ("kind", "virtual machines cannot be run yet; use a job or a service"),
-    "container": ("image", "containers cannot be run yet; without `image` it runs as a process on the node"),
 }
 
 

@@ -1,0 +1,1 @@
+"""Containers on a node: its engine, what it is to create for a run, and its images. Calls block."""

@@ -1,0 +1,83 @@
+"""The container engine of a node: which one answers, what it can do, and which of its containers are ours."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from roost.keeper.containers.engine import EngineAway, EngineClient, EngineRefused
+
+PROBE_S_MAX = 5.0
+REMOVE_S_MAX = 60.0  # a busy engine takes seconds to remove a container
+NODE_LABEL = "roost.node"
+RUN_LABEL = "roost.run"
+IDENTITY_LENGTH = 12  # of a node, in names and labels of its containers
+#: Where Docker and Podman listen; of a user as well.
+DEFAULT_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock")
+USER_SOCKETS = ("docker.sock", "podman/podman.sock")
+#: The first process that Podman puts before others, where its package has put it.
+PODMAN_INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit")
+
+
+class ContainerEngine(msgspec.Struct, frozen=True):
+    socket: str
+    kind: str  # docker | podman
+    version: str
+    has_init: bool = False  # it can put a first process before a program, which passes signals on
+
+    def labels(self) -> dict[str, str]:
+        return {"engine": self.kind, "engine_version": self.version}
+
+
+def default_sockets() -> tuple[str, ...]:
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    return (*DEFAULT_SOCKETS, *(f"{folder}/{name}" for name in USER_SOCKETS if folder))
+
+
+def find_engine(sockets: Iterable[str]) -> ContainerEngine | None:
+    """The first that answers."""
+    for path in sockets:
+        with suppress(EngineAway, EngineRefused):
+            return _probe(path)
+    return None
+
+
+def _probe(path: str) -> ContainerEngine:
+    client = EngineClient(path, PROBE_S_MAX)
+    version = _mapping(client.call("GET", "/version"))
+    parts = [str(part.get("Name", "")) for part in version.get("Components") or ()]
+    kind = "podman" if any(name.startswith("Podman") for name in parts) else "docker"
+    info = _mapping(client.call("GET", "/info"))
+    inits = PODMAN_INITS if kind == "podman" else (str(info.get("InitBinary") or "docker-init"),)
+    has_init = any(shutil.which(program) for program in inits)
+    return ContainerEngine(path, kind, str(version.get("Version", "")), has_init)
+
+
+def remove_orphans(engine: ContainerEngine, node: str, is_live: Callable[[str], bool]) -> int:
+    """Remove the containers of a node that no live run has, and no others.
+
+    `is_live` is asked after they were listed: a run is known before its container exists. Raises EngineAway and
+    EngineRefused.
+    """
+    client = EngineClient(engine.socket, REMOVE_S_MAX)
+    filters = quote(json.dumps({"label": [f"{NODE_LABEL}={node}"]}))
+    found = cast(list[dict[str, Any]], client.call("GET", f"/containers/json?all=true&filters={filters}") or [])
+    removed = 0
+    for container in found:
+        labels = container.get("Labels") or {}
+        run = str(labels.get(RUN_LABEL, ""))
+        if labels.get(NODE_LABEL) != node or is_live(run):
+            continue
+        with suppress(EngineRefused):  # it is being removed already
+            client.call("DELETE", f"/containers/{container['Id']}?force=true&v=true")
+            removed += 1
+    return removed
+
+
+def _mapping(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}

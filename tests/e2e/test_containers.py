@@ -1,0 +1,125 @@
+"""Containers on a real engine as work of every kind, through server, agent and keeper."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from roost_lab.bench.product import Product
+from roost_lab.components.docker import IMAGE
+
+from roost.client.errors import ApiError
+from tests.components.docker import shared_engine
+from tests.e2e.test_agents import agent_of, instance, is_state
+
+ALONE = {"network": "none"}
+SMALL = {"cpu": "100m"}
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """One node with an engine, and the volume `data`, which can only be read."""
+    folder = tmp_path_factory.mktemp("volume")
+    (folder / "file").write_text("of the node\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROOST_AGENT_DOCKER", f"unix://{shared_engine().socket}")
+        patch.setenv("ROOST_AGENT_VOLUMES", f"data={folder}:ro")
+        with Product(agents=1, cpu="8", options=("--lease", "60000")) as product:
+            yield product
+
+
+def submit(product: Product, name: str, **fields: Any) -> None:
+    document = {"name": name, "image": IMAGE, "container": ALONE, "resources": SMALL, "retries": 0} | fields
+    product.client.workloads.submit(document)
+
+
+def finished(product: Product, name: str, state: str = "succeeded") -> bytes:
+    """Its output, once it has ended."""
+    product.client.workloads.wait([("default", name)], timeout_s=120)
+    assert instance(product, name).state == state, instance(product, name).message
+    return product.client.logs.read("default", name)
+
+
+def own_containers(product: Product) -> int:
+    return len(shared_engine().containers())
+
+
+def test_a_job_has_its_work_directory_result_and_volume(product: Product) -> None:
+    script = "cat /data/file; touch /data/new 2> /dev/null || echo kept; echo '[1]' > $ROOST_RESULT; pwd; echo x > out"
+    submit(
+        product, "job", command=script, volumes={"data": {"to": "/data", "read_only": True}},
+        outputs=["out"],
+    )  # fmt: skip
+    assert finished(product, "job") == b"of the node\nkept\n/roost\n"
+    assert product.client.instances.result("default", "job") == [1]
+    found = instance(product, "job").outputs
+    assert found is not None and found.files == 1
+
+
+def test_no_variable_of_a_run_reaches_a_program_outside_its_container(product: Product, tmp_path: Path) -> None:
+    """The loader of the shim would complain about it, in the log."""
+    submit(product, "preload", command=["/bin/busybox", "true"], env={"LD_PRELOAD": "/no/such.so"})
+    assert finished(product, "preload") == b""
+
+
+def test_a_container_has_no_privileges(product: Product) -> None:
+    script = "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; ls /dev | grep -c '^[shv]d' ; ls /var/run/docker.sock"
+    submit(product, "bare", command=script)
+    log = finished(product, "bare", "failed")
+    assert b"CapBnd:\t0000000000000000\nNoNewPrivs:\t1\n0\n" in log
+
+
+def test_a_volume_that_no_node_offers_to_write_to_is_named(product: Product) -> None:
+    submit(product, "writes", command="true", volumes={"data": "/data"})
+    assert "volume: has no data to write to" in product.client.workloads.why("default", "writes").message
+    product.client.workloads.cancel("default", "writes")
+
+
+def test_arrays_and_runs_of_schedules_are_containers(product: Product) -> None:
+    submit(product, "array", command="echo $ROOST_INDEX", count=3)
+    product.client.workloads.wait([("default", "array")], timeout_s=120)
+    assert [product.client.logs.read("default", "array", index) for index in range(3)] == [b"0\n", b"1\n", b"2\n"]
+    submit(product, "nightly", command="echo tick", schedule="0 0 1 1 *")
+    run = product.client.schedules.run("default", "nightly").name
+    assert finished(product, run) == b"tick\n"
+
+
+def test_a_service_is_ready_by_a_check_inside_and_stops(product: Product) -> None:
+    script = "trap 'exit 0' TERM; sleep 1; touch /tmp/ready; while :; do sleep 0.1; done"
+    check = {"command": ["test", "-e", "/tmp/ready"], "interval": "200ms", "timeout": "30s", "start": "60s"}
+    submit(product, "web", kind="service", command=script, health=check, retries=None, count=1)
+    product.wait_until(lambda: instance(product, "web").ready)
+    before = own_containers(product)
+    product.client.workloads.cancel("default", "web")
+    product.wait_until(is_state(product, "web", "cancelled"))
+    assert own_containers(product) == before - 1
+
+
+def test_an_action_of_a_pipeline_is_a_container(product: Product) -> None:
+    actions = [{"name": "build", "image": IMAGE, "container": ALONE, "steps": ["echo one > f", "cat f"]}]
+    run = product.client.workloads.start_pipeline({"name": "ci", "actions": actions})
+    (name,) = [work.name for work in product.client.workloads.list() if work.name.startswith(f"ci-{run.run}")]
+    assert finished(product, name) == b"one\n"
+
+
+def test_a_container_outlives_its_agent(product: Product, tmp_path: Path) -> None:
+    submit(product, "long", command="echo begun; sleep 3; echo done")
+    product.wait_until(lambda: product.client.logs.read("default", "long") == b"begun\n")
+    os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+    assert finished(product, "long") == b"begun\ndone\n"
+    assert instance(product, "long").attempt == 1
+
+
+def test_an_image_that_is_not_here_and_may_not_be_fetched_fails_the_attempt(product: Product) -> None:
+    submit(product, "absent", image="absent:1", command="true", container={"pull": "never", "network": "none"})
+    finished(product, "absent", "failed")
+    reason = instance(product, "absent").reason
+    assert "image_not_here" in str(reason)
+
+
+def test_a_secret_of_a_registry_has_to_be_there(product: Product) -> None:
+    with pytest.raises(ApiError) as caught:
+        submit(product, "login", command="true", container={"registry": {"user": "u", "password": {"secret": "none"}}})
+    assert caught.value.path == "container.registry.password"
