@@ -9,6 +9,7 @@ from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, log
 
 BACKOFF_MS_MIN = 50
 BACKOFF_MS_MAX = 2_000
+START_MS_MAX = 300_000  # an agent that has said nothing so far: on a machine that is overloaded, starting takes minutes
 PROVEN_MS = 10_000  # an agent that lived this long starts again at once
 CAUGHT = (signal.SIGPIPE, signal.SIGIO, signal.SIGINT, signal.SIGTERM)  # by the keeper, or ignored by it
 LOG_SIZE_MAX = 16 << 20  # the log of the time before is kept once, beside it
@@ -31,13 +32,15 @@ class AgentProcess:
         self.pid = 0
         self.started_at = 0
         self.heard_at = 0
+        self.killed_at = 0  # for its silence; it is not waited for yet
+        self.start_ms = silence_ms  # how long it may start; longer after one that was killed before it said anything
         self.start_at = 0  # when to start it next
         self.backoff_ms = 0
         self.wanted = True
 
     def next_at(self) -> int:
         if self.pid:
-            return self.heard_at + self.silence_ms
+            return self._silent_at()
         return self.start_at if self.wanted else NEVER
 
     def tick(self, now: int, home_fd: int) -> None:
@@ -45,10 +48,17 @@ class AgentProcess:
         if not self.pid:
             if self.wanted and self.start_at <= now:
                 self.start(now, home_fd)
-        elif self.heard_at + self.silence_ms <= now:
+        elif self._silent_at() <= now:
             log(f"the agent (pid {self.pid}) has sent nothing for {now - self.heard_at} ms: killed")
-            self.heard_at = now
+            self.start_ms = self.silence_ms if self._was_heard() else min(self.start_ms * 2, START_MS_MAX)
+            self.killed_at = now
             os.kill(self.pid, signal.SIGKILL)
+
+    def _silent_at(self) -> int:
+        return max(self.heard_at, self.killed_at) + (self.silence_ms if self._was_heard() else self.start_ms)
+
+    def _was_heard(self) -> bool:
+        return self.heard_at > self.started_at
 
     def start(self, now: int, home_fd: int) -> None:
         """In a session of its own: Ctrl-C in a terminal is for the keeper, which tells the agent when it is time."""
@@ -61,6 +71,7 @@ class AgentProcess:
                 self.argv[0], self.argv, self.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=CAUGHT
             )
             self.started_at = self.heard_at = now
+            self.killed_at = 0
             self.spawned(self.pid)
         except OSError as error:
             log(f"the agent cannot be started: {self.argv[0]}: {error.strerror}")
