@@ -42,7 +42,7 @@ def killed_after(agent: AgentProcess, now: int) -> int:
     return until - now
 
 
-def test_an_agent_that_says_nothing_has_twice_as_long_the_next_time(agent: AgentProcess) -> None:
+def test_an_agent_that_is_not_heard_has_twice_as_long_the_next_time(agent: AgentProcess) -> None:
     given = []
     for now in range(0, 8_000_000, 1_000_000):
         start(agent, now)

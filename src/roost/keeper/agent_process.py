@@ -9,7 +9,7 @@ from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, log
 
 BACKOFF_MS_MIN = 50
 BACKOFF_MS_MAX = 2_000
-START_MS_MAX = 300_000  # an agent that has said nothing so far: on a machine that is overloaded, starting takes minutes
+START_MS_MAX = 300_000  # of an agent that was never heard: on an overloaded machine, starting takes minutes
 PROVEN_MS = 10_000  # an agent that lived this long starts again at once
 CAUGHT = (signal.SIGPIPE, signal.SIGIO, signal.SIGINT, signal.SIGTERM)  # by the keeper, or ignored by it
 LOG_SIZE_MAX = 16 << 20  # the log of the time before is kept once, beside it
@@ -33,7 +33,7 @@ class AgentProcess:
         self.started_at = 0
         self.heard_at = 0
         self.killed_at = 0  # for its silence; it is not waited for yet
-        self.start_ms = silence_ms  # how long it may start; longer after one that was killed before it said anything
+        self.start_ms = silence_ms  # how long it may start; longer after one that was killed before it was heard
         self.start_at = 0  # when to start it next
         self.backoff_ms = 0
         self.wanted = True
