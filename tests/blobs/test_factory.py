@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.blobs import factory
-from roost.blobs.factory import FilesPlace, S3Place, memory_blobs, open_blobs, read_place
+from roost.blobs.factory import FilesPlace, S3Place, memory_blobs, open_place, read_place
 from roost.blobs.s3 import S3Blobs
 from roost.model.errors import Invalid
 from roost.ports.blobs import Stored, Upload, digest_of
@@ -54,7 +54,7 @@ def test_a_mistake_is_refused_and_no_key_is_repeated(setting: str) -> None:
 
 
 async def test_projects_share_nothing_and_keep_their_files_apart(tmp_path: Path) -> None:
-    root = open_blobs("", tmp_path)
+    root = open_place("", tmp_path).blobs
     assert (root.describe(), root.is_shared) == (str(tmp_path / "blobs"), False)
     assert await root.project("a").put([(DIGEST, WHOLE)]) is None
     assert await root.project("a").missing([DIGEST]) == []
@@ -63,18 +63,18 @@ async def test_projects_share_nothing_and_keep_their_files_apart(tmp_path: Path)
 
 
 async def test_a_directory_that_was_chosen_counts_as_shared(tmp_path: Path) -> None:
-    assert open_blobs(str(tmp_path / "nfs"), tmp_path).is_shared
+    assert open_place(str(tmp_path / "nfs"), tmp_path).blobs.is_shared
 
 
 @pytest.mark.parametrize("project", ["", "..", "a/b", ".hidden", "a" * 1_000])
 def test_only_names_of_projects_are_folders(project: str, tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        open_blobs("", tmp_path).project(project)
+        open_place("", tmp_path).blobs.project(project)
 
 
 async def test_a_store_that_is_used_is_never_opened_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "PROJECTS_MAX", 2)
-    root = open_blobs("", tmp_path)
+    root = open_place("", tmp_path).blobs
     used = root.project("a")
     for name in "bcd":
         root.project(name)
@@ -98,7 +98,7 @@ async def test_projects_in_s3_have_prefixes(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     endpoint = shared_server().endpoint
-    root = open_blobs(f"s3://roost-tests/{tmp_path.name}?endpoint={endpoint}", tmp_path)
+    root = open_place(f"s3://roost-tests/{tmp_path.name}?endpoint={endpoint}", tmp_path).blobs
     assert root.is_shared and root.describe() == f"s3://roost-tests/{tmp_path.name} at {endpoint}"
     one, other = root.project("one"), root.project("other")
     assert isinstance(one, S3Blobs)
@@ -111,7 +111,7 @@ async def test_projects_in_s3_have_prefixes(tmp_path: Path, monkeypatch: pytest.
 
 
 async def test_the_projects_with_blobs_are_found_whatever_else_is_there(tmp_path: Path) -> None:
-    root = open_blobs("", tmp_path)
+    root = open_place("", tmp_path).blobs
     assert await root.projects() == []
     for name in ("web", "api"):
         assert await root.project(name).put([(digest_of(b"x"), b"x")]) is None

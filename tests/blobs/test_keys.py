@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from roost_lab.components.seaweedfs import ACCESS_KEY, SECRET_KEY
 
-from roost.blobs.factory import check_blobs, open_blobs, open_objects
+from roost.blobs.factory import check_blobs, open_place
 from roost.blobs.keys import FILE_BYTES_MAX, S3Keys, read_keys
 from roost.model.errors import Invalid
 from tests.blobs.contract import DIGEST, WHOLE
@@ -62,5 +62,5 @@ async def test_blobs_and_objects_use_the_keys_of_a_file(tmp_path: Path, monkeypa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     keys = written(tmp_path, f"AWS_ACCESS_KEY_ID={ACCESS_KEY}\nAWS_SECRET_ACCESS_KEY={SECRET_KEY}\n")
     setting = f"s3://roost-tests/{tmp_path.name}?endpoint={shared_server().endpoint}&keys={keys}"
-    assert await open_blobs(setting, tmp_path).project("default").put([(DIGEST, WHOLE)]) is None
-    assert open_objects(setting, tmp_path).get("none") is None
+    assert await open_place(setting, tmp_path).blobs.project("default").put([(DIGEST, WHOLE)]) is None
+    assert open_place(setting, tmp_path).objects.get("none") is None

@@ -12,16 +12,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from roost.blobs import s3
-from roost.blobs.s3 import S3Blobs, S3Config
+from roost.blobs import bucket, s3
+from roost.blobs.bucket import Bucket, S3Config
+from roost.blobs.s3 import S3Blobs
 from roost.ports.blobs import BlobStore, BlobsUnavailable, Incomplete, Stored, Upload, WrongBytes, digest_of
 from tests.blobs.contract import CHUNK, DIGEST, HOUR_MS, UPLOAD, WHOLE, BlobsContract, digests, send
-from tests.components.seaweedfs import config_of, shared_server
+from tests.components.seaweedfs import bucket_of, config_of, shared_server
 
 
 @pytest.fixture
 async def blobs(tmp_path: Path) -> S3Blobs:
-    blobs = S3Blobs(config_of(shared_server()), tmp_path)
+    blobs = S3Blobs(bucket_of(shared_server()), tmp_path)
     await blobs.put([(DIGEST, WHOLE)])  # makes the bucket
     await blobs.delete(DIGEST)
     return blobs
@@ -128,7 +129,7 @@ async def test_a_blob_too_large_for_one_put_has_no_link(blobs: S3Blobs) -> None:
 
 
 async def test_refused_credentials_say_what_to_do(blobs: S3Blobs, tmp_path: Path) -> None:
-    refused = S3Blobs(config_of(shared_server(), secret_key="wrong"), tmp_path / "other")
+    refused = S3Blobs(bucket_of(shared_server(), secret_key="wrong"), tmp_path / "other")
     await refused.write(UPLOAD, 0, WHOLE)
     for outcome in (
         await refused.size(DIGEST),
@@ -145,9 +146,9 @@ async def test_refused_credentials_say_what_to_do(blobs: S3Blobs, tmp_path: Path
 async def test_an_upload_survives_an_outage_of_s3(blobs: S3Blobs, tmp_path: Path) -> None:
     config = config_of(shared_server())
     down = S3Blobs(
-        S3Config("roost-tests", endpoint="http://127.0.0.1:9", access_key="key", secret_key="secret"), tmp_path
+        Bucket(S3Config("roost-tests", endpoint="http://127.0.0.1:9", access_key="key", secret_key="secret")), tmp_path
     )
-    up = S3Blobs(config, tmp_path)
+    up = S3Blobs(Bucket(config), tmp_path)
     for offset in range(0, len(WHOLE), CHUNK):
         await down.write(UPLOAD, offset, WHOLE[offset : offset + CHUNK])
     outcome = await down.finish(UPLOAD)
@@ -195,7 +196,7 @@ def answering(failures: list[int]) -> Iterator[S3Config]:
 @pytest.mark.parametrize("failures", [[500], [503, 503], [503, 500, 0]])
 async def test_a_failure_that_passes_is_retried(tmp_path: Path, failures: list[int]) -> None:
     with answering(failures) as config:
-        assert await S3Blobs(config, tmp_path).size(DIGEST) is None
+        assert await S3Blobs(Bucket(config), tmp_path).size(DIGEST) is None
     assert failures == []
 
 
@@ -203,10 +204,10 @@ async def test_a_failure_that_passes_is_retried(tmp_path: Path, failures: list[i
 async def test_a_failure_that_stays_is_an_answer_after_few_retries(tmp_path: Path, status: int) -> None:
     failures = [status] * 100
     with answering(failures) as config:
-        outcome = await S3Blobs(config, tmp_path).size(DIGEST)
+        outcome = await S3Blobs(Bucket(config), tmp_path).size(DIGEST)
     assert isinstance(outcome, BlobsUnavailable)
     assert "check its address" in outcome.reason
-    assert len(failures) == 100 - 1 - s3.RETRIES_MAX
+    assert len(failures) == 100 - 1 - bucket.RETRIES_MAX
 
 
 async def test_the_names_below_which_there_are_blobs_are_listed(blobs: S3Blobs) -> None:
@@ -219,7 +220,7 @@ async def test_the_names_below_which_there_are_blobs_are_listed(blobs: S3Blobs) 
 
 async def test_a_failure_ends_all_requests_of_a_question(tmp_path: Path) -> None:
     with answering([500] * 10_000) as config:
-        blobs, before = S3Blobs(config, tmp_path), asyncio.all_tasks()
+        blobs, before = S3Blobs(Bucket(config), tmp_path), asyncio.all_tasks()
         outcome = await blobs.missing([digest_of(b"%d" % number) for number in range(200)])
         assert isinstance(outcome, BlobsUnavailable)
         assert asyncio.all_tasks() == before, "the rest would be asked for a minute"

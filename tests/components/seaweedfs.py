@@ -9,7 +9,7 @@ import pytest
 from roost_lab.components import Missing
 from roost_lab.components.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFS
 
-from roost.blobs.s3 import S3Config
+from roost.blobs.bucket import Bucket, S3Config
 
 
 @functools.cache
@@ -35,3 +35,7 @@ def config_of(server: SeaweedFS, **other: object) -> S3Config:
     """The same bucket with another prefix: a new bucket takes SeaweedFS a second."""
     given = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "prefix": f"test/{uuid.uuid4().hex}"}
     return S3Config("roost-tests", endpoint=server.endpoint, **{**given, **other})
+
+
+def bucket_of(server: SeaweedFS, **other: object) -> Bucket:
+    return Bucket(config_of(server, **other))

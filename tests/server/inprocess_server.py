@@ -25,6 +25,7 @@ from roost.server.engine.machine import Role
 from roost.server.engine.questions import Questions
 from roost.server.feed.change_log import Watch
 from roost.server.files.copying import Copying
+from roost.server.files.keys import BlobKeys
 from roost.server.files.store import Files
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
@@ -140,6 +141,8 @@ class InprocessServer:
             is_named=lambda project, files: is_named_in(self.engine.state, project, files),
         )  # fmt: skip
         self.copying = Copying(self.engine, self.files, Questions(self.engine))
+        self.blob_keys = BlobKeys(self.engine, None)
+        self.blob_keys.seal = Seal(KEY)
         metrics = Metrics(self.engine, self.perform, self.files)
         self.context = Context(
             self.engine,
@@ -155,6 +158,7 @@ class InprocessServer:
             self.hooks,
             self.files,
             self.copying,
+            self.blob_keys,
             history,
         )
         self.dispatcher = Dispatcher(self.context)

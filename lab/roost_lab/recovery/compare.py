@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def compare_log(client: Client, job: RecoveryJob, attempt: int) -> Answer:
-    """A log that is called complete has every byte; one that breaks off has said why."""
+    """A log that is called complete has every byte; one that breaks off has a reason."""
     try:
         size, wrong = _difference(client.logs.pieces(PROJECT, job.name, attempt=attempt), log_pieces(job, attempt))
     except REFUSING as error:

@@ -26,7 +26,7 @@ from roost.ports.blobs import BlobStore, BlobsUnavailable, Links
 from roost.ports.objects import Objects
 
 if TYPE_CHECKING:  # S3 is loaded where it is used
-    from roost.blobs.s3 import S3Config
+    from roost.blobs.bucket import Bucket, S3Config
 
 S3 = "s3://"
 FORMS = "a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION"
@@ -98,33 +98,36 @@ class BlobRoot:
         return self._name
 
 
-def open_blobs(setting: str, data: Path) -> BlobRoot:
-    """The blobs of a server; nothing is connected or touched before the first call. Raises Invalid.
+class Opened(NamedTuple):
+    """What a server keeps in one place. `objects`: such as segments of logs. `bucket`: None for a directory."""
+
+    blobs: BlobRoot
+    objects: Objects
+    bucket: "Bucket | None"
+
+
+def open_place(setting: str, data: Path) -> Opened:
+    """The blobs and objects of a server; nothing is connected or touched before the first call. Raises Invalid.
 
     `data`: the server's own directory, where they are without a setting, and where uploads to S3 are collected.
     """
     place = read_place(setting) if setting else FilesPlace(data / "blobs")
     if isinstance(place, FilesPlace):
         files = FileBlobs(place.directory)
-        return BlobRoot(files.below, str(place), files.folders, is_shared=bool(setting))
+        root = BlobRoot(files.below, str(place), files.folders, is_shared=bool(setting))
+        return Opened(root, FileObjects(place.directory), None)
+    from roost.blobs.bucket import Bucket
+    from roost.blobs.object_s3 import S3Objects
     from roost.blobs.s3 import S3Blobs
 
-    s3 = S3Blobs(_config(place), data / "uploads")
-    return BlobRoot(s3.below, str(place), s3.folders, is_shared=True, gives_links=place.links)
-
-
-def open_objects(setting: str, data: Path) -> Objects:
-    """The objects of a server, such as segments of logs, below the same root. Raises Invalid."""
-    place = read_place(setting) if setting else FilesPlace(data / "blobs")
-    if isinstance(place, FilesPlace):
-        return FileObjects(place.directory)
-    from roost.blobs.object_s3 import S3Objects
-
-    return S3Objects(_config(place))
+    bucket = Bucket(_config(place))
+    s3 = S3Blobs(bucket, data / "uploads")
+    root = BlobRoot(s3.below, str(place), s3.folders, is_shared=True, gives_links=place.links)
+    return Opened(root, S3Objects(bucket), bucket)
 
 
 def _config(place: S3Place) -> "S3Config":
-    from roost.blobs.s3 import S3Config
+    from roost.blobs.bucket import S3Config
 
     return S3Config(place.bucket, place.prefix, place.endpoint, place.region, *read_keys(place.keys))
 

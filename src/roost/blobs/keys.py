@@ -31,11 +31,19 @@ def read_keys(path: str) -> S3Keys:
         raise Invalid("blobs", f"keys={path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(mode) or stat.S_IMODE(mode) & 0o077:
         raise Invalid("blobs", f"keys={path}: others can read or change it; use a file with mode 0600")
+    keys = parse_keys(data)
+    if keys is None:
+        raise Invalid("blobs", f"keys={path}: a file has the lines {LINES}")
+    return keys
+
+
+def parse_keys(data: bytes) -> S3Keys | None:
+    """The keys in such lines; None: there are others, or some are missing."""
     try:
         lines = [line.strip() for line in data.decode("ascii").splitlines()]
     except UnicodeDecodeError:
         lines = []
     found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     if len(data) > FILE_BYTES_MAX or set(found) - {SESSION} != {ACCESS, SECRET} or not all(found.values()):
-        raise Invalid("blobs", f"keys={path}: a file has the lines {LINES}")
+        return None
     return S3Keys(found[ACCESS], found[SECRET], found.get(SESSION, ""))

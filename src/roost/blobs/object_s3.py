@@ -6,8 +6,9 @@ from typing import ParamSpec, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import S3Store
 
-from roost.blobs.s3 import S3Config, line_of, open_bucket
+from roost.blobs.bucket import Bucket, denied, failing, line_of
 from roost.ports.logs import parts_of
 from roost.ports.objects import ObjectsUnavailable
 
@@ -25,11 +26,11 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | ObjectsUnavailable]:
         try:
             return call(*args, **kwargs)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            return ObjectsUnavailable(f"S3 refuses the credentials; check keys and bucket policy: {line_of(error)}")
+            return ObjectsUnavailable(denied(error))
         except FileNotFoundError as error:
             return ObjectsUnavailable(f"S3 has no such bucket; create it, or correct its name: {line_of(error)}")
         except (BaseError, OSError) as error:
-            return ObjectsUnavailable(f"S3 fails; check its address, the bucket and its state: {line_of(error)}")
+            return ObjectsUnavailable(failing(error))
 
     return answer
 
@@ -37,9 +38,14 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | ObjectsUnavailable]:
 class S3Objects:
     """The Objects port on a bucket."""
 
-    def __init__(self, config: S3Config) -> None:
-        self._store = open_bucket(config)
-        self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        prefix = bucket.config.prefix.strip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    @property
+    def _store(self) -> S3Store:
+        return self._bucket.store
 
     @_answering
     def put(self, key: str, data: bytes) -> None:

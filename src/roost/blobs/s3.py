@@ -13,11 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import msgspec
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
+from roost.blobs.bucket import Bucket, denied, failing, line_of
 from roost.blobs.staging import Staging, staging_name, stored_or
 from roost.ports.blobs import (
     CHUNK_BYTES_MAX,
@@ -41,34 +41,15 @@ from roost.ports.blobs import (
 
 if TYPE_CHECKING:  # obstore has these names in its stubs only
     from obstore import ObjectMeta
-    from obstore.store import S3Config as S3Settings
 
 REQUESTS_MAX = 32  # at once for one question or batch: hides the round trip, and stays below limits of S3
 PARTS_MAX = 4  # of 8 MiB, sent at once: 32 MiB of memory for each upload
 THREADS = 4
 LINK_BYTES_MAX = 5 << 30  # what S3 takes in one PUT and copies in one request
-RETRIES_MAX = 4  # after 0.1, 0.2, 0.4 and 0.8 s: a restart of a gateway, not an outage
-RETRY_S = 20.0  # a request waits at most this long before a client is answered
-REQUEST_S = 60.0  # 8 MiB at 140 kB/s
-REASON_CHARACTERS_MAX = 300  # bodies of errors may be long
 
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
-
-
-class S3Config(msgspec.Struct, frozen=True):
-    """Where the bucket is. Without keys, those of the environment or of the machine's role are used."""
-
-    bucket: str
-    prefix: str = ""  # begins the name of every object
-    endpoint: str = ""  # "": Amazon's, in the region
-    region: str = "us-east-1"
-    access_key: str = ""
-    secret_key: str = ""
-    session_token: str = ""
-    retry_s: float = RETRY_S
-    request_s: float = REQUEST_S
 
 
 def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T | BlobsUnavailable]]:
@@ -79,11 +60,11 @@ def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, An
         try:
             return await call(*args, **kwargs)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            return BlobsUnavailable(f"S3 refuses the credentials; check keys and bucket policy: {line_of(error)}", True)
+            return BlobsUnavailable(denied(error), True)
         except FileNotFoundError as error:
             return BlobsUnavailable(f"S3 has no such bucket; create it, or correct its name: {line_of(error)}", True)
         except (BaseError, OSError) as error:
-            return BlobsUnavailable(f"S3 fails; check its address, the bucket and its state: {line_of(error)}")
+            return BlobsUnavailable(failing(error))
 
     return answer
 
@@ -91,19 +72,24 @@ def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, An
 class S3Blobs:
     """The ports BlobStore and Links on a bucket. `spool`: a folder for uploads that no other process writes to."""
 
-    def __init__(self, config: S3Config, spool: Path, like: "S3Blobs | None" = None) -> None:
-        self._config = config
+    def __init__(
+        self, bucket: Bucket, spool: Path, prefix: str = "", threads: ThreadPoolExecutor | None = None
+    ) -> None:
+        self._bucket = bucket
         self._spool = spool
-        self._store: S3Store = like._store if like else open_bucket(config)
-        self._threads: ThreadPoolExecutor = like._threads if like else ThreadPoolExecutor(THREADS, "s3")
-        self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
+        self._threads = threads or ThreadPoolExecutor(THREADS, "s3")
+        prefix = prefix or bucket.config.prefix.strip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
         self._staging = Staging(spool, self._threads)
         self._adopting: dict[Upload, asyncio.Future[Finished]] = {}
 
     def below(self, name: str) -> "S3Blobs":
         """Other blobs, with a longer prefix, the same connections and the same threads."""
-        config = msgspec.structs.replace(self._config, prefix=f"{self._prefix}{name}")
-        return S3Blobs(config, self._spool / name, self)
+        return S3Blobs(self._bucket, self._spool / name, f"{self._prefix}{name}", self._threads)
+
+    @property
+    def _store(self) -> S3Store:
+        return self._bucket.store
 
     @_answering
     async def folders(self) -> list[str]:
@@ -307,25 +293,6 @@ class S3Blobs:
         return f"{self._prefix}links/{staging_name(upload)}"
 
 
-def open_bucket(config: S3Config) -> S3Store:
-    settings: S3Settings = {"region": config.region}
-    if config.endpoint:
-        settings["endpoint"] = config.endpoint
-    if config.access_key:
-        settings |= {"access_key_id": config.access_key, "secret_access_key": config.secret_key}
-        settings |= {"session_token": config.session_token} if config.session_token else {}
-    return S3Store(
-        config.bucket,
-        config=settings,
-        client_options={
-            "allow_http": config.endpoint.startswith("http://"),
-            "timeout": timedelta(seconds=config.request_s),
-            "connect_timeout": timedelta(seconds=5),
-        },
-        retry_config={"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=config.retry_s)},
-    )
-
-
 async def _each(call: Callable[[V], Awaitable[T]], values: Sequence[V]) -> list[T]:
     """The answers in order, a bounded number of requests at once."""
     slots = asyncio.Semaphore(REQUESTS_MAX)
@@ -350,7 +317,3 @@ def _digest(blob: "ObjectMeta") -> str:
 
 def _milliseconds(blob: "ObjectMeta") -> int:
     return int(blob["last_modified"].timestamp() * 1_000)
-
-
-def line_of(error: BaseException) -> str:
-    return " ".join(str(error).split())[:REASON_CHARACTERS_MAX]

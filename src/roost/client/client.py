@@ -36,6 +36,7 @@ class Client(Namespace):
         self.join_tokens = operators.JoinTokenCalls(transport)
         self.tokens = operators.TokenCalls(transport)
         self.members = operators.MemberCalls(transport)
+        self.blob_keys = operators.BlobKeyCalls(transport)
         self.secrets = operators.SecretCalls(transport)
         self.webhooks = operators.WebhookCalls(transport)
         self.templates = operators.TemplateCalls(transport)

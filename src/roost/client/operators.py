@@ -9,6 +9,7 @@ from roost.client.namespace import Namespace, Noun, given, path_of
 from roost.schema.access.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
 from roost.schema.access.roles import MemberPage, MemberView, TokenMade, TokenPage, TokenView
 from roost.schema.access.secrets import Resealed, SecretPage, SecretView
+from roost.schema.blob_keys import BlobKeysBody, BlobKeysView
 from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodePage, NodeView
 from roost.schema.pools import PoolPage, PoolView
 from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, ReservationView
@@ -121,6 +122,21 @@ class SecretCalls(Noun[SecretView]):
 
     def reseal(self) -> Resealed:
         return self._call("POST", "/v1/secrets/reseal", Resealed, {})
+
+
+class BlobKeyCalls(Namespace):
+    """Credentials of the servers for S3; the keys cannot be read."""
+
+    def get(self) -> BlobKeysView:
+        return self._get("/v1/blobs/credentials", BlobKeysView)
+
+    def set(self, keys: BlobKeysBody, *, check: bool = True) -> BlobKeysView:
+        """Use these keys on all servers. With `check`, keys with which S3 cannot be used are refused."""
+        return self._call("PUT", "/v1/blobs/credentials", BlobKeysView, keys, {"check": check})
+
+    def remove(self) -> None:
+        """Every server uses those again that it was started with."""
+        self._transport.call("DELETE", "/v1/blobs/credentials")
 
 
 class WebhookCalls(Noun[HookView]):

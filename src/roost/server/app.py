@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from roost.allocation import keep_freed_memory
-from roost.blobs.factory import open_blobs, open_objects, read_place
+from roost.blobs.factory import Opened, open_place, read_place
 from roost.blobs.history_segments import SegmentPages
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
@@ -35,6 +35,7 @@ from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
 from roost.server.files.collection import Collection, going_in
 from roost.server.files.copying import Copying
+from roost.server.files.keys import BlobKeys
 from roost.server.files.store import Files
 from roost.server.history.service import History, SharedHistory
 from roost.server.http.api.routes import make_api
@@ -94,6 +95,7 @@ class Parts(NamedTuple):
     controllers: Controllers | None
     collection: Collection
     copying: Copying
+    blob_keys: BlobKeys
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -140,14 +142,14 @@ async def serve(
         journal = _open_journal(config)
         if journal is not None:
             stack.callback(journal.close)
-        objects = open_objects(config.blobs, config.data)
-        history = _open_history(config, store, objects)
+        place = open_place(config.blobs, config.data)
+        history = _open_history(config, store, place.objects)
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        logs = LogHub(tails, objects, size_max=config.log_limit)
+        logs = LogHub(tails, place.objects, size_max=config.log_limit)
         stack.callback(logs.close)
-        parts = _assemble(config, listener.getsockname()[1], store, objects, logs, journal, history, forks)
+        parts = _assemble(config, listener.getsockname()[1], store, place, logs, journal, history, forks)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
         with _starting(StoreError):
@@ -185,6 +187,7 @@ async def _live(
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
         collecting = group.create_task(tasks.keep("files", parts.collection.run))
         copying = group.create_task(tasks.keep("copies", parts.copying.run))
+        keys = group.create_task(tasks.keep("blob keys", parts.blob_keys.run))
         sealing = group.create_task(tasks.keep("logs", partial(parts.logs.run, partial(_end_of, parts.engine))))
         serve_api = partial(parts.web.serve, sockets=[listener])
         serving = group.create_task(tasks.need("api", serve_api, stopping.is_set))
@@ -208,12 +211,13 @@ async def _live(
         sealing.cancel()
         collecting.cancel()
         copying.cancel()
+        keys.cancel()
         await parts.hooks.leave()
         parts.engine.stop()
 
 
 def _assemble(
-    config: ServerConfig, api_port: int, store: Store, objects: Objects, logs: LogHub, journal: Journal | None,
+    config: ServerConfig, api_port: int, store: Store, place: Opened, logs: LogHub, journal: Journal | None,
     history: History | None, forks: ForkServer,
 ) -> Parts:  # fmt: skip
     watch = Watch()
@@ -225,8 +229,9 @@ def _assemble(
         team = ClusterMember(store, config, api_port, clock.now_ms)
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
+    blob_keys = BlobKeys(engine, place.bucket)
     files = Files(
-        open_blobs(config.blobs, config.data), clock.now_ms, lambda: engine.machine.epoch, config.blobs_grace_ms,
+        place.blobs, clock.now_ms, lambda: engine.machine.epoch, config.blobs_grace_ms,
         lambda project: going_in(engine.state, project),
         lambda project, named: is_named_in(engine.state, project, named),
     )  # fmt: skip
@@ -247,7 +252,7 @@ def _assemble(
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        reading, hooks, files, copying, history, peers,
+        reading, hooks, files, copying, blob_keys, history, peers,
         controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
@@ -255,10 +260,11 @@ def _assemble(
     dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
     controllers = Controllers(dispatcher) if config.controllers else None
     web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
-    collection = Collection(engine, files, logs, objects, named_in_state, identity_of)
+    collection = Collection(engine, files, logs, place.objects, named_in_state, identity_of)
     return Parts(
-        engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection, copying
-    )
+        engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection, copying,
+        blob_keys,
+    )  # fmt: skip
 
 
 def _end_of(engine: Engine, name: str) -> LogEnd | None:
@@ -324,7 +330,8 @@ async def _open_gateway(
 ) -> tuple[ServerTls, int]:
     with _starting(AuthorityUnavailable, Invalid), _starting(OSError, hint="; choose another --agents-listen address"):
         secured = await secure(config, parts.engine, parts.joining, api_port)
-        parts.secrets.seal = parts.hooks.seal = secured.seal
+        parts.secrets.seal = parts.hooks.seal = parts.blob_keys.seal = secured.seal
+        parts.blob_keys.apply()
         api = secured.transport.api
         parts.web.tls = api.context if config.encrypts(config.host) else None
         if parts.team is not None:

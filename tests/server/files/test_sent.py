@@ -25,7 +25,7 @@ def bytes_sent(named: set[tuple[str, FileSet]], monkeypatch: pytest.MonkeyPatch)
     return SentBytes(lambda project, files: (project, files) in named, KEEP_MS)
 
 
-def test_a_principal_is_bounded_over_all_projects_and_told_so(bytes_sent: SentBytes) -> None:
+def test_a_principal_is_bounded_over_all_projects_and_the_refusal_has_the_figures(bytes_sent: SentBytes) -> None:
     bytes_sent.add("red", "principal:ann", [("a", 60)], 0)
     bytes_sent.add("red", "principal:ann", [("a", 60)], 0)  # the next piece of the same
     bytes_sent.add("blue", "principal:ann", [("b", 40)], 0)
@@ -63,7 +63,7 @@ def test_what_garbage_collection_may_have_deleted_counts_no_more(bytes_sent: Sen
     bytes_sent.add("red", "principal:ann", [("m", 40)], 500)
     bytes_sent.made("red", "principal:ann", SET, [], 600)
     assert bytes_sent.size(KEEP_MS - 1) == 100
-    assert bytes_sent.size(KEEP_MS) == 40, "each by its own age: an owner that always sends is not full for ever"
+    assert bytes_sent.size(KEEP_MS) == 40, "each by its own age: an owner that always sends does not stay full"
     assert bytes_sent.size(600 + KEEP_MS) == 0
     assert not bytes_sent._sent and not bytes_sent._owners and not bytes_sent._projects
 

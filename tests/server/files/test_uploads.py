@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.blobs.factory import open_blobs
+from roost.blobs.factory import open_place
 from roost.files import web
 from roost.ports.blobs import Stored, Upload, WrongBytes, digest_of
 from roost.server.files.store import Files, ProjectFiles
@@ -17,7 +17,7 @@ UPLOAD = Upload(digest_of(DATA), SIZE, "someone")
 
 
 def project(folder: Path, setting: str) -> ProjectFiles:
-    return Files(open_blobs(setting, folder), lambda: 0, lambda: 1).project("default")
+    return Files(open_place(setting, folder).blobs, lambda: 0, lambda: 1).project("default")
 
 
 @pytest.fixture

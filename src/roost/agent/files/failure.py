@@ -1,4 +1,4 @@
-"""Why inputs did not come, as data: what the fetch raised becomes the failure that the server is told."""
+"""Why inputs did not come, as data: what the fetch raised becomes the failure that is reported."""
 
 import errno
 import traceback

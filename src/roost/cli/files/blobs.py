@@ -13,6 +13,7 @@ from roost.cli.common.sending import send_paths, sent_places
 from roost.cli.common.session import client_output, listing
 from roost.cli.common.targets import BLOB_NAME
 from roost.cli.common.transfer_bar import TransferBar
+from roost.cli.files.credentials import credentials
 from roost.client import Client
 from roost.schema.files import NamedFilesView
 
@@ -109,3 +110,6 @@ def delete(client: Client, name: str, project: str) -> Output:
 
 def _row(found: NamedFilesView) -> tuple[str, ...]:
     return found.name, f"{found.files:,}", size_text(found.size), ago(found.changed_ms), found.changed_by
+
+
+blobs.add_command(credentials)

@@ -12,6 +12,7 @@ OPAQUE_KINDS = {
     "certificate": 20_000,  # NODE: as many as a server is made for, twice
     "secret": 10_000,  # PROJECT/NAME, sealed
     "named-files": 10_000,  # PROJECT/NAME
+    "blob-keys": 1,  # of the bucket, sealed
     "deleted-blobs": 10_000,  # PROJECT: those that a leader is deleting, a hundred at most
     "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
     "hook-position": 1,  # up to where each has come, stored every few seconds at most

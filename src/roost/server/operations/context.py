@@ -18,6 +18,7 @@ from roost.server.engine.plan_tokens import Plans
 from roost.server.engine.questions import Questions
 from roost.server.feed.change_log import Watch
 from roost.server.files.copying import Copying
+from roost.server.files.keys import BlobKeys
 from roost.server.files.store import Files
 from roost.server.history.as_of import Moment
 from roost.server.history.search import Period, Projects
@@ -48,6 +49,7 @@ class Context(NamedTuple):
     hooks: Hooks
     files: Files
     copying: Copying
+    blob_keys: BlobKeys
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
     controller: str = ""  # where controllers connect, HOST:PORT

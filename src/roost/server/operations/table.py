@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
-from roost.server.operations.fleet import join, nodes, pools, reservations, servers
+from roost.server.operations.fleet import blob_keys, join, nodes, pools, reservations, servers
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
 from roost.server.operations.work import (
@@ -118,6 +118,9 @@ RULES: dict[Callable[..., Any], Rule] = {
     nodes.cordon: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/cordon"),
     nodes.uncordon: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/uncordon"),
     nodes.remove: Rule(OPERATOR, Scope.ALL, LEADER, "DELETE /v1/nodes/{node}"),
+    blob_keys.get_blob_keys: Rule(ADMIN, Scope.ALL, LEADER, "GET /v1/blobs/credentials"),
+    blob_keys.set_blob_keys: Rule(ADMIN, Scope.ALL, LEADER, "PUT /v1/blobs/credentials"),
+    blob_keys.remove_blob_keys: Rule(ADMIN, Scope.ALL, LEADER, "DELETE /v1/blobs/credentials"),
     join.create_join_token: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/join-tokens", 201),
     join.list_join_tokens: Rule(OPERATOR, Scope.ALL, ANY, "GET /v1/join-tokens"),
     join.revoke_join_token: Rule(OPERATOR, Scope.ALL, LEADER, "DELETE /v1/join-tokens/{token}"),

@@ -24,7 +24,7 @@ from roost.server.engine.engine import Engine
 from roost.server.pki.encryption import Seal, Unsealable
 from roost.stores.batches import in_batches
 
-KIND, HOOK = "secret", "hook"
+KIND, HOOK, BLOB_KEYS = "secret", "hook", "blob-keys"
 BATCH_BYTES_MAX = 512 << 10  # of records that are sealed again in one commit: stores take 1.5 MiB at least
 BATCH_MAX = 100
 PASSES_MAX = 3  # over records that other requests change meanwhile
@@ -62,7 +62,7 @@ class Secrets:
 
     def view(self, key: str, record: bytes) -> SecretView:
         project, _, name = key.partition("/")
-        stored = _decode(record)
+        stored = decode_secret(record)
         return SecretView(
             project=project, name=name, size=stored.size, changed_ms=stored.changed_ms, changed_by=stored.changed_by,
             readable=isinstance(self._open(key, record), bytes), newest_key=self.seal.is_newest(stored.sealed),
@@ -127,7 +127,7 @@ class Secrets:
         if record is None:
             return f"it is no longer there; `roost secrets set {key}`"
         try:
-            return self.seal.open(bound(KIND, key), _decode(record).sealed)
+            return self.seal.open(bound(KIND, key), decode_secret(record).sealed)
         except msgspec.MsgspecError:
             return f"its record is damaged; `roost secrets set {key}`"
         except Unsealable as error:
@@ -162,6 +162,8 @@ def bound(kind: str, key: str) -> str:
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(StoredSecret).decode
+decode_secret = msgspec.msgpack.Decoder(StoredSecret).decode
 decode_hook = msgspec.msgpack.Decoder(Hook).decode
-SEALED: dict[str, Callable[[bytes], StoredSecret | Hook]] = {KIND: _decode, HOOK: decode_hook}
+SEALED: dict[str, Callable[[bytes], StoredSecret | Hook]] = {
+    KIND: decode_secret, BLOB_KEYS: decode_secret, HOOK: decode_hook
+}  # fmt: skip

@@ -22,6 +22,7 @@ from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState
+from roost.schema.blob_keys import BlobKeysView
 from roost.schema.nodes import NodeView
 from roost.schema.servers import HistoryStatus, ServerView, StatusView, TimingView
 
@@ -295,10 +296,27 @@ def _blobs(transport: Transport, counters: dict[str, float]) -> Iterator[DoctorC
         transport.call("GET", f"/v1/projects/{DEFAULT_PROJECT}/blobs/{NO_BLOB}")
     except ApiError as error:
         if error.code == "blobs_unavailable":
-            yield bad("blobs", str(error), "no file is sent or read until then; check --blobs")
+            hint = "no file is sent or read until then; check --blobs, or `roost blobs credentials set`"
+            yield bad("blobs", str(error), hint)
+    yield from _blob_keys(transport)
     if counters.get("roost_blobs_unshared"):
         message = "the servers share a store, but not the files of workloads"
         yield warn("blobs", message, "give all servers the same --blobs: a shared directory, or S3")
+
+
+def _blob_keys(transport: Transport) -> Iterator[DoctorCheck]:
+    """Whether the servers can open the sealed credentials of S3; nothing if our role does not allow it."""
+    try:
+        keys = msgspec.json.decode(transport.call("GET", "/v1/blobs/credentials").body, type=BlobKeysView)
+    except ApiError:
+        return
+    if keys.sealed and not keys.readable:
+        hint = "give the servers the --key-file that sealed them, or `roost blobs credentials set`"
+        yield bad("blobs", "the key of the server does not open the credentials of S3", hint)
+    elif keys.sealed and not keys.newest_key:
+        yield warn("blobs", "the credentials of S3 are sealed with an older key", "`roost secrets reseal`")
+    elif keys.sealed:
+        yield ok("blobs", f"sealed credentials for bucket {keys.bucket}, set by {keys.changed_by}")
 
 
 def _work(counters: dict[str, float], commit_ms: float) -> Iterator[DoctorCheck]:

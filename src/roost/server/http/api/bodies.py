@@ -22,6 +22,7 @@ from roost.model.spec.reading import read
 from roost.model.spec.text import decode_json, decode_yaml
 from roost.ports.blobs import CHUNK_BYTES_MAX
 from roost.schema.access.secrets import SecretValue
+from roost.schema.blob_keys import BlobKeysBody
 from roost.schema.files import Digests
 from roost.schema.webhooks import HookBody
 from roost.server.operations.work.documents import BODY_BYTES_MAX, Documents
@@ -33,12 +34,13 @@ FIELDS_BRACKETS_MAX = 1_000  # mappings and lists; settings have ten
 BODY_S_MAX = 30.0  # 8 MiB over a slow line; without it, a few idle senders would hold all connections
 BYTES_MAX: dict[type, int] = {
     Digests: 1 << 20,  # ten thousand of 75 bytes; checked in 3 ms
+    BlobKeysBody: 64 << 10,  # two keys and a token, every byte escaped as six
     HookBody: 64 << 10,  # a URL, fifty names and a secret, every byte escaped as six
     JoinRequest: 16 << 10,  # a token, a name and a certificate request have 1 KB; it needs no token
     SecretValue: 256 << 10,  # 32 KiB in which every byte is escaped as six
 }
 
-SECRET: set[type] = {HookBody, JoinRequest, SecretValue}  # errors do not repeat what is in them
+SECRET: set[type] = {BlobKeysBody, HookBody, JoinRequest, SecretValue}  # errors do not repeat what is in them
 JSON_ONLY: set[type] = {JoinRequest}  # its sender is unknown, and YAML is not parsed in linear time
 
 JSON_TYPES = frozenset({b"", b"application/json"})
