@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from roost.cli.common.exit_codes import USAGE
+from roost.cli.work.history import tell_behind
+from roost.schema.page import HistoryBehind
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up, wait_until
 
 SECRET = "not-for-tables"
@@ -170,3 +172,12 @@ def test_an_array_that_failed_has_no_exit_code_of_its_own(one: Served) -> None:
     wait_until(lambda: bool(reported(one, "history", "mixed")))
     (over,) = reported(one, "history", "mixed")
     assert (over["state"], over["exit_code"], over["node"]) == ("failed", None, "")
+
+
+def test_an_answer_that_lacks_commits_says_up_to_when_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_behind(HistoryBehind(7, 86_400_000, "S3 is away"))
+    tell_behind(HistoryBehind(0, 0))
+    tell_behind(None)
+    behind, empty = capsys.readouterr().err.splitlines()
+    assert "as of 1970-01-02" in behind and behind.endswith("(revision 7): S3 is away")
+    assert empty.endswith("the answer is incomplete")

@@ -203,6 +203,17 @@ def test_a_history_that_cannot_be_written_is_bad() -> None:
     assert reported(status=lambda: status(history=history)) == [("bad", "nothing is written: no space")]
 
 
+def test_a_history_that_is_lost_with_its_server_is_a_warning() -> None:
+    history = {"revision": 3, "at_ms": 1, "is_apart": True}
+    found = reported(status=lambda: status(history=history))
+    assert found == [("warn", "each server has a history of its own, which is lost with it")]
+
+
+def test_a_shared_history_that_is_away_is_bad_and_says_what_is_held() -> None:
+    history = {"revision": 3, "at_ms": 1, "place": "the store", "waiting": 1_200, "failed": "S3 is away"}
+    assert reported(status=lambda: status(history=history)) == [("bad", "nothing is written: S3 is away")]
+
+
 def test_background_tasks_that_were_restarted_are_named() -> None:
     assert reported(status=lambda: status(task_restarts={"webhooks": 2})) == [("warn", "restarted: webhooks 2 times")]
 
