@@ -12,6 +12,7 @@ from roost.agent import service as agent_service
 from roost.agent.connection import machine as link_machine
 from roost.agent.connection.stream import AgentStream
 from roost.agent.containers import EngineWatch
+from roost.agent.files.copies import Copies
 from roost.agent.files.transfers import Transfers
 from roost.agent.health.runner import Checks
 from roost.agent.logs.spool import Spool
@@ -94,6 +95,7 @@ def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[
 KINDS = {
     "logs": (Spool, "run"), "health": (Checks, "run"), "sweep": (Service, "_sweep"),
     "renewal": (agent_service, "keep_renewed"), "files": (Transfers, "run"), "engine": (EngineWatch, "run"),
+    "copies": (Copies, "run"),
 }  # fmt: skip
 
 
