@@ -160,6 +160,12 @@ def test_python_project(one: Served, tmp_path: Path) -> None:
     (run,) = json.loads(one.roost("ci", "list", "slugs", "--json").stdout)
     assert one.roost("get", f"slugs-{run['run']}-build", "--to", str(tmp_path / "got")).returncode == 0
     assert (tmp_path / "got" / "dist" / "slugs.zip").is_file()
+    (entry,) = json.loads(one.roost("ci", "cache", "list", "--json").stdout)
+    assert entry["key"].startswith("pyc-") and entry["files"] == 2
+    again = one.roost("ci", "run", str(EXAMPLES / "python-project" / "pipeline.yaml"), "--only", "lint")
+    assert again.returncode == 0, again.stderr.decode()
+    lint = f"{run_of(again.stderr)}-lint.0"
+    assert f"cache hit {entry['key']}" in one.roost("show", lint).stdout.decode()
 
 
 def test_template(one: Served) -> None:

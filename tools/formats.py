@@ -11,7 +11,7 @@ from msgspec.msgpack import encode
 
 from roost import __version__
 from roost.core.state.records import FORMAT
-from roost.model.events import Approve, PutRecords, Reserve, SetPool, SetProject
+from roost.model.events import Approve, PutRecords, Reserve, SaveCache, SetPool, SetProject
 from roost.model.records.access import OPERATOR
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.model.records.opaque import OpaqueRecord
@@ -55,6 +55,8 @@ def records() -> list[Change]:
     gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)
     scene.ended("many.0", result=Result(b'{"n":1}', size=9), outputs=Outputs(FileSet(DIGEST, 2, 20), gaps))
     scene.running("made.0")
+    made = scene.instance("made.0")
+    scene.step(SaveCache(1, made.node, made.token, "pip-1", FileSet(DIGEST, 2, 20)))
     scene.ended("made.0", outputs=Outputs(FileSet(DIGEST, 2, 20)))
     scene.step(Approve(1, "default/approved", OPERATOR))
     scene.ended("many.1", code=3, result=Result(problem=ResultProblem.TOO_LARGE, size=70_000))

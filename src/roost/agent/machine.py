@@ -143,7 +143,7 @@ class AgentMachine:
 
     def stop(self, now: int) -> list[Effect]:
         """The agent is asked to end: its runs were stopped, or another agent is to take them over."""
-        has_outputs = any(token in self._files.outputs for token in self.live_attempts())
+        has_outputs = any(map(self._files.has_files_after, self.live_attempts()))
         self._stop_at_ms = now + (LAST_OUTPUTS_MS if has_outputs else LAST_EVENTS_MS)
         return self._say_goodbye(now)
 
@@ -194,11 +194,13 @@ class AgentMachine:
         effects += [CompleteLog(name, size) for name, size in zip(self.logs.get(token, ()), sizes, strict=False)]
         if event.why is driver.StopReason.SHUTDOWN:
             self.link.leave()
-        outputs = self._files.wanted(event) if self.actor.is_running(token) else []
-        if outputs:
+        is_running = self.actor.is_running(token)
+        outputs = self._files.wanted(event) if is_running else []
+        cache = self._files.saved_after(event) if is_running else None
+        if outputs or cache is not None:
             self._files.collect(event, now)
             self.actor.exited(token, event.at, now)
-            return [*effects, CollectOutputs(token, tuple(outputs), work_folder(self._directory, token))]
+            return [*effects, CollectOutputs(token, tuple(outputs), work_folder(self._directory, token), cache)]
         self.actor.ended(event, now)
         return effects + self._say_goodbye(now)
 
@@ -279,6 +281,10 @@ class AgentMachine:
         effects = self._give_up(token, "error", "", now, failure) if failure is not None else []
         return effects + self._release(now)
 
+    def stored(self, token: int, outputs: Outputs) -> None:
+        """The outputs of a run are stored, and its cache is still being saved."""
+        self._files.stored(token, outputs)
+
     def collected(self, token: int, outputs: Outputs, now: int) -> list[Effect]:
         """The outputs of a run are stored, apart from what `outputs` names as gaps."""
         return [*self._complete(token, outputs, now), *self._release(now)] if token in self._files.collecting else []
@@ -304,7 +310,7 @@ class AgentMachine:
         """Whether the room of an attempt cannot be used by its follower, although the driver may have ended it."""
         attempt = self.actor.attempts.get(before)
         is_live = attempt is not None and attempt.state != "ended"
-        return is_live and (before in self._files.outputs or self._files.is_before_driver(before))
+        return is_live and (self._files.has_files_after(before) or self._files.is_before_driver(before))
 
     def _give_up_files(self, now: int) -> list[Effect]:
         """Whose time is over. The driver ends runs with the lease, but not those that it does not have."""
@@ -375,11 +381,14 @@ class AgentMachine:
         except Invalid as error:
             failure = InputFailure(InputProblem.ENGINE_AWAY) if isinstance(error, NoEngine) else None
             return self._give_up(run.token, "error", str(error), now, failure)
-        fetches = bool(run.inputs) or image is not None
+        cache = self._files.caches.get(run.token)
+        fetches = bool(run.inputs) or image is not None or cache is not None
         if fetches or self._is_kept_from(run.after):
             self.actor.held(run.token)
             self._files.hold(run.token, request, now + FETCH_MS_MAX if fetches else None)
-            return [*watch, *([FetchInputs(run.token, run.inputs, request.dir, image, password)] if fetches else [])]
+            env = tuple(request.env.items()) if cache is not None else ()
+            fetch = FetchInputs(run.token, run.inputs, request.dir, image, password, cache, env)
+            return [*watch, *([fetch] if fetches else [])]
         return [*watch, request]
 
     def _lease(self, lease: Lease) -> list[Effect]:

@@ -69,7 +69,13 @@ class Service:
         self.link = AgentStream(self.machine, self._identity, self._perform, self._measure, self._look_for_copies)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.files = Transfers(
-            directory, input_cache_bytes, self.link.call, self._fetched, self._collected, self._ensure_image
+            directory,
+            input_cache_bytes,
+            self.link.call,
+            self._fetched,
+            self._collected,
+            self._ensure_image,
+            self._stored,
         )
         self.copies = Copies(
             directory, self.files.open_cache, self.files.flights, self.link.call, self.actor.is_running, now_ms
@@ -170,6 +176,9 @@ class Service:
 
     def _engine_changed(self, engine: ContainerEngine | None) -> None:
         self._perform(self.machine.engine_changed(engine, now_ms()))
+
+    def _stored(self, token: int, outputs: Outputs) -> None:
+        self.machine.stored(token, outputs)
 
     def _collected(self, token: int, outputs: Outputs) -> None:
         self._perform(self.machine.collected(token, outputs, now_ms()))

@@ -1,6 +1,7 @@
 """The client: one namespace per noun, and in it one method per request, each with a typed answer."""
 
 from roost.client import history, operators, wait, workloads
+from roost.client.caches import Caches
 from roost.client.files.calls import FileCalls, NamedFileCalls
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
@@ -25,6 +26,7 @@ class Client(Namespace):
         self.services = workloads.ServiceCalls(transport)
         self.files = FileCalls(transport)
         self.named_files = NamedFileCalls(transport)
+        self.caches = Caches(transport)
         self.changes = wait.ChangeCalls(transport)
         self.history = history.HistoryCalls(transport)
         self.events = history.EventCalls(transport)

@@ -108,6 +108,8 @@ def target_of(event: happened.Request) -> str:
             names = [f"pool {event.pool.name}"]
         case happened.Reserve():
             names = [f"reservation {event.reservation.name}"]
+        case happened.DeleteCaches():
+            names = [f"cache {event.project}/{key}" for key in event.keys] or [f"caches of {event.project}"]
         case happened.Unset():
             names = [f"{event.kind} {event.name}"]
     more = f" and {len(names) - TARGETS_MAX:,} more" if len(names) > TARGETS_MAX else ""

@@ -18,7 +18,7 @@ from roost.core.dependencies.release import depends_by_element, enqueue
 from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
 from roost.core.state.dependencies import link, unlink
-from roost.core.state.files import count_instance_files, count_workload_files
+from roost.core.state.files import count_instance_files, count_workload_files, set_cache
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, StoredFormat
 from roost.core.state.results import count_result
@@ -28,6 +28,7 @@ from roost.core.state.versions import shrink
 from roost.core.transitions import prefill
 from roost.core.watch import watch_pool, watch_queue, watch_reservation, watch_schedule
 from roost.model.reasons.reason import share
+from roost.model.records.cache import CacheEntry
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
@@ -213,6 +214,12 @@ def _follow_meta(state: State, kind: str, key: str, value: bytes | None) -> None
     state.meta = _META.decode(value)
 
 
+def _follow_cache(state: State, _: str, key: str, value: bytes | None) -> None:
+    project, _, name = key.partition("/")
+    if value is not None or name in state.caches.get(project, {}):
+        set_cache(state, project, name, _CACHE.decode(value) if value is not None else None)
+
+
 def _follow_opaque(state: State, kind: str, key: str, value: bytes | None) -> None:
     records = state.opaque_records.setdefault(kind, {})
     if value is None:
@@ -344,6 +351,7 @@ def _await_others(state: State, workload: Workload) -> None:
 _INSTANCE = Decoder(Instance)
 _WORKLOAD = Decoder(Workload)
 _NODE = Decoder(Node)
+_CACHE = Decoder(CacheEntry)
 _META = Decoder(Meta)
 _FORMAT = Decoder(StoredFormat)
 _AUDIT = Decoder(Audit)
@@ -357,5 +365,6 @@ _RECORDS = {
     "version": _follow_version,
     "node": _follow_node,
     "meta": _follow_meta,
+    "cache": _follow_cache,
     **dict.fromkeys(OPAQUE_KINDS, _follow_opaque),
 }

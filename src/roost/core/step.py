@@ -12,7 +12,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from roost.core import records
+from roost.core import caches, records
 from roost.core.dependencies.release import approve, release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
@@ -98,6 +98,12 @@ def _handle(state: State, out: Step, event: happened.Event, now: int) -> Paced[N
         case happened.NodeConnected():
             with _refusals(out, event.request):
                 yield from reports.node_connected(state, out, event, now)
+        case happened.RestoreCache():
+            with _refusals(out, event.request):
+                caches.restore(state, out, event, now)
+        case happened.SaveCache():
+            with _refusals(out, event.request):
+                caches.save(state, out, event, now)
         case happened.NodeDisconnected():
             reports.node_disconnected(state, out, event, now)
         case _:
@@ -162,6 +168,8 @@ def _handle_operator_request(state: State, out: Step, event: happened.OperatorRe
             projects.unset(state, out, event, now)
         case happened.PutRecords():
             records.put_records(state, out, event, now)
+        case happened.DeleteCaches():
+            caches.delete(state, out, event)
         case _:
             assert_never(event)
 

@@ -6,7 +6,8 @@ import msgspec
 
 from roost.model.keys import WorkloadKey, workload_key
 from roost.model.protocol import Hello, Report, Usage
-from roost.model.records.files import InputFiles
+from roost.model.records.cache import CacheProblem
+from roost.model.records.files import FileSet, InputFiles
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.records.plan import Plan
 from roost.model.records.project import Pool, Project, Reservation
@@ -158,9 +159,17 @@ class PutRecords(BaseRequest, frozen=True):
     detail: str = ""  # for the audit log: what they say, without what may be secret
 
 
+class DeleteCaches(BaseRequest, frozen=True):
+    """Forget entries of the cache of a project: these keys, or without any all of them."""
+
+    project: str
+    keys: tuple[str, ...] = ()
+
+
 WorkloadRequest = Submit | Cancel | Retry | Approve | Delete | ResultPosted | RunNow | Promote | Rollback
 OperatorRequest = (
     Drain | Cordon | Uncordon | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
+    | DeleteCaches
 )  # fmt: skip
 Request = WorkloadRequest | OperatorRequest
 
@@ -173,6 +182,26 @@ class AttributedRequest(msgspec.Struct, frozen=True, tag=True):
 class NodeConnected(BaseRequest, frozen=True):
     hello: Hello
     received_ms: int = 0  # when it was read, which may be long before it is decided; 0: just now
+
+
+class RestoreCache(BaseRequest, frozen=True):
+    """An attempt looks for files in the cache of its project: of a key, else the newest of the first prefix."""
+
+    node: str
+    token: int
+    key: str
+    prefixes: tuple[str, ...] = ()
+
+
+class SaveCache(BaseRequest, frozen=True):
+    """An attempt has stored files for the cache of its project; or a problem says why its cache was of no use."""
+
+    node: str
+    token: int
+    key: str
+    files: FileSet | None = None
+    problem: CacheProblem | None = None
+    detail: str = ""  # a path, or what the store says
 
 
 class ReportsReceived(msgspec.Struct, frozen=True, tag=True):
@@ -206,8 +235,8 @@ class ReadingPaused(msgspec.Struct, frozen=True, tag=True):
 
 
 Event = (
-    Request | AttributedRequest | NodeConnected | ReportsReceived | NodeDisconnected | HeartbeatsReceived
-    | ReadingPaused
+    Request | AttributedRequest | NodeConnected | RestoreCache | SaveCache | ReportsReceived | NodeDisconnected
+    | HeartbeatsReceived | ReadingPaused
 )  # fmt: skip
 
 

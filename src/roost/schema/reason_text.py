@@ -28,6 +28,7 @@ from roost.model.records.files import InputProblem, OutputGap, OutputProblem
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
+from roost.schema.cache_text import CACHE_SENTENCES
 
 Visible = Callable[[str], bool]  # whether a reader sees a project
 
@@ -317,6 +318,7 @@ def _gaps_text(gaps: tuple[OutputGap, ...], more: int) -> str:
 
 
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
+    **CACHE_SENTENCES,
     attempts.Submitted: "submitted",
     attempts.RecoveredFromAgent: "submitted to an earlier server",
     attempts.NotReported: "no agent reported it",

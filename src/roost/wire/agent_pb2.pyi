@@ -625,6 +625,110 @@ class RunInput(_message.Message):
 Global___RunInput: _TypeAlias = RunInput  # noqa: Y015
 
 @_typing.final
+class RestoreCacheRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    PREFIXES_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    key: _builtins.str
+    @_builtins.property
+    def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tried in order if there is no such key"""
+
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        key: _builtins.str = ...,
+        prefixes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "prefixes", b"prefixes", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreCacheRequest: _TypeAlias = RestoreCacheRequest  # noqa: Y015
+
+@_typing.final
+class RestoreCacheReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """empty: there is no entry"""
+    digest: _builtins.str
+    """sha256: of a manifest"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreCacheReply: _TypeAlias = RestoreCacheReply  # noqa: Y015
+
+@_typing.final
+class SaveCacheRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    key: _builtins.str
+    digest: _builtins.str
+    """of a manifest whose files were put; empty: a problem says why there are none"""
+    problem: _builtins.str
+    detail: _builtins.str
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        key: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "digest", b"digest", "key", b"key", "problem", b"problem", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveCacheRequest: _TypeAlias = SaveCacheRequest  # noqa: Y015
+
+@_typing.final
+class SaveCacheReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """empty: it is saved"""
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveCacheReply: _TypeAlias = SaveCacheReply  # noqa: Y015
+
+@_typing.final
 class Variable(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -64,6 +64,16 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
                 _registered_method=True)
+        self.RestoreCache = channel.unary_unary(
+                '/roost.agent.v1.Agents/RestoreCache',
+                request_serializer=roost_dot_wire_dot_agent__pb2.RestoreCacheRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.RestoreCacheReply.FromString,
+                _registered_method=True)
+        self.SaveCache = channel.unary_unary(
+                '/roost.agent.v1.Agents/SaveCache',
+                request_serializer=roost_dot_wire_dot_agent__pb2.SaveCacheRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.SaveCacheReply.FromString,
+                _registered_method=True)
         self.TakeCopies = channel.unary_unary(
                 '/roost.agent.v1.Agents/TakeCopies',
                 request_serializer=roost_dot_wire_dot_agent__pb2.TakeCopiesRequest.SerializeToString,
@@ -126,6 +136,19 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RestoreCache(self, request, context):
+        """Files of the cache of a run's project, which it may then get like inputs; and those that it leaves there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SaveCache(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TakeCopies(self, request, context):
         """The copies into and out of runs that this node is to carry out; an answer says when to ask.
         """
@@ -179,6 +202,16 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.PutFiles,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.SerializeToString,
+            ),
+            'RestoreCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreCache,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.RestoreCacheRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.RestoreCacheReply.SerializeToString,
+            ),
+            'SaveCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveCache,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.SaveCacheRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.SaveCacheReply.SerializeToString,
             ),
             'TakeCopies': grpc.unary_unary_rpc_method_handler(
                     servicer.TakeCopies,
@@ -358,6 +391,60 @@ class Agents:
             '/roost.agent.v1.Agents/PutFiles',
             roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
             roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/RestoreCache',
+            roost_dot_wire_dot_agent__pb2.RestoreCacheRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.RestoreCacheReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/SaveCache',
+            roost_dot_wire_dot_agent__pb2.SaveCacheRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.SaveCacheReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,9 @@ class AgentsStub:
     MissingFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]
     """Which contents of a set of outputs the server lacks."""
     PutFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]
+    RestoreCache: _grpc.UnaryUnaryMultiCallable[_agent_pb2.RestoreCacheRequest, _agent_pb2.RestoreCacheReply]
+    """Files of the cache of a run's project, which it may then get like inputs; and those that it leaves there."""
+    SaveCache: _grpc.UnaryUnaryMultiCallable[_agent_pb2.SaveCacheRequest, _agent_pb2.SaveCacheReply]
     TakeCopies: _grpc.UnaryUnaryMultiCallable[_agent_pb2.TakeCopiesRequest, _agent_pb2.TakeCopiesReply]
     """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
     ReportCopy: _grpc.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]
@@ -76,6 +79,9 @@ class AgentsAsyncStub(AgentsStub):
     MissingFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]  # type: ignore[assignment]
     """Which contents of a set of outputs the server lacks."""
     PutFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]  # type: ignore[assignment]
+    RestoreCache: _aio.UnaryUnaryMultiCallable[_agent_pb2.RestoreCacheRequest, _agent_pb2.RestoreCacheReply]  # type: ignore[assignment]
+    """Files of the cache of a run's project, which it may then get like inputs; and those that it leaves there."""
+    SaveCache: _aio.UnaryUnaryMultiCallable[_agent_pb2.SaveCacheRequest, _agent_pb2.SaveCacheReply]  # type: ignore[assignment]
     TakeCopies: _aio.UnaryUnaryMultiCallable[_agent_pb2.TakeCopiesRequest, _agent_pb2.TakeCopiesReply]  # type: ignore[assignment]
     """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
     ReportCopy: _aio.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]  # type: ignore[assignment]
@@ -132,6 +138,21 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.PutFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.PutFilesReply, _abc.Awaitable[_agent_pb2.PutFilesReply]]: ...
+
+    @_abc_1.abstractmethod
+    def RestoreCache(
+        self,
+        request: _agent_pb2.RestoreCacheRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.RestoreCacheReply, _abc.Awaitable[_agent_pb2.RestoreCacheReply]]:
+        """Files of the cache of a run's project, which it may then get like inputs; and those that it leaves there."""
+
+    @_abc_1.abstractmethod
+    def SaveCache(
+        self,
+        request: _agent_pb2.SaveCacheRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.SaveCacheReply, _abc.Awaitable[_agent_pb2.SaveCacheReply]]: ...
 
     @_abc_1.abstractmethod
     def TakeCopies(

@@ -15,7 +15,7 @@ from roost.blobs.memory import MemoryBlobs
 from roost.files.manifest import Manifest, encode
 from roost.files.scan import scan
 from roost.model.records.files import InputFailure, Outputs, RunInput
-from roost.model.spec.files import OutputBlock
+from roost.model.spec.files import CacheBlock, OutputBlock
 from roost.ports.blobs import Stored, Upload, WrongBytes, digest_of
 from roost.wire import agent_pb2 as pb
 
@@ -31,6 +31,8 @@ class FileServer:
         self.bytes_got = 0
         self.sent: Counter[str] = Counter()  # how often each blob was sent to the agent, in whole or in part
         self.links: dict[str, str] = {}  # of blobs that are read and written elsewhere
+        self.cache: dict[str, str] = {}  # key -> manifest
+        self.saved: list[tuple[str, str, str]] = []  # keys that were saved, or not, with the problem and its detail
         self.is_open = asyncio.Event()  # clear: calls are not answered
         self.is_open.set()
         self._reply_bytes = reply_bytes
@@ -70,6 +72,16 @@ class FileServer:
         match method:
             case "GetFiles":
                 reply = await self._get(pb.GetFilesRequest.FromString(data))
+            case "RestoreCache":
+                asked = pb.RestoreCacheRequest.FromString(data)
+                found = next((key for key in (asked.key, *asked.prefixes) if key in self.cache), "")
+                reply = pb.RestoreCacheReply(key=found, digest=self.cache.get(found, ""))
+            case "SaveCache":
+                saved = pb.SaveCacheRequest.FromString(data)
+                self.saved.append((saved.key, saved.problem, saved.detail))
+                if saved.digest:
+                    self.cache.setdefault(saved.key, saved.digest)
+                reply = pb.SaveCacheReply()
             case "MissingFiles":
                 digests = list(pb.MissingFilesRequest.FromString(data).digests)
                 reply = pb.MissingFilesReply(digests=await self.blobs.missing(digests))
@@ -141,19 +153,20 @@ class Node:
     def folder(self, token: int = 1) -> Path:
         return self.directory / "work" / str(token)
 
-    def fetch(self, *inputs: RunInput, token: int = 1) -> None:
-        self.transfers.perform(FetchInputs(token, inputs, str(self.folder(token))))
+    def fetch(self, *inputs: RunInput, token: int = 1, cache: CacheBlock | None = None) -> None:
+        env = (("BRANCH", "main"),) if cache is not None else ()
+        self.transfers.perform(FetchInputs(token, inputs, str(self.folder(token)), cache=cache, env=env))
 
-    async def have(self, *inputs: RunInput, token: int = 1) -> str:
+    async def have(self, *inputs: RunInput, token: int = 1, cache: CacheBlock | None = None) -> str:
         """Fetch, and wait; the problem with its path, status and detail, if there is one."""
-        self.fetch(*inputs, token=token)
+        self.fetch(*inputs, token=token, cache=cache)
         await self.until(lambda: token in self.fetched)
         failure = self.fetched.pop(token)
         facts = (failure.problem, failure.path, failure.status, failure.detail) if failure is not None else ()
         return " ".join(str(fact) for fact in facts if fact)
 
-    async def collect(self, *outputs: OutputBlock, token: int = 1) -> Outputs:
-        self.transfers.perform(CollectOutputs(token, outputs, str(self.folder(token))))
+    async def collect(self, *outputs: OutputBlock, token: int = 1, cache: CacheBlock | None = None) -> Outputs:
+        self.transfers.perform(CollectOutputs(token, outputs, str(self.folder(token)), cache))
         await self.until(lambda: token in self.collected)
         return self.collected.pop(token)
 

@@ -203,3 +203,53 @@ async def test_outputs_of_other_projects_cannot_be_claimed() -> None:
     async with running() as (made, agent, run):
         await store(made, OUTPUT, b"one", b"made", project="elsewhere")
         assert await outputs_of(made, agent, run, Outputs(MADE)) == Outputs(None, (NOT_STORED,))
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+CACHED: dict[str, Any] = {"cache": {"key": "k", "paths": ["x"]}}
+
+
+async def restored(agent: Played, token: int, key: str, *prefixes: str) -> tuple[str, str]:
+    request = pb.RestoreCacheRequest(token=token, key=key, prefixes=prefixes)
+    reply = await call(agent, "RestoreCache", request, pb.RestoreCacheReply)
+    return reply.key, reply.digest
+
+
+async def saved(agent: Played, token: int, key: str, digest: str = "", problem: str = "") -> str:
+    request = pb.SaveCacheRequest(token=token, key=key, digest=digest, problem=problem, detail="why\nnot")
+    return (await call(agent, "SaveCache", request, pb.SaveCacheReply)).problem
+
+
+async def test_a_cache_is_saved_whole_and_read_by_the_attempt_that_asked_for_it() -> None:
+    async with running(**CACHED) as (made, agent, run):
+        digest = digest_of(OUTPUT)
+        assert await restored(agent, run.token, "k") == ("", "")
+        final = grpc.StatusCode.FAILED_PRECONDITION
+        assert await refusal(saved(agent, run.token, "k", digest)) is final
+        assert await put(agent, run.token, whole(OUTPUT)) == [(len(OUTPUT), "")]
+        assert await refusal(saved(agent, run.token, "k", digest)) is final, "contents are missing"
+        assert made.engine.state.caches == {}
+        assert await put(agent, run.token, whole(b"made")) == [(4, "")]
+        assert await saved(agent, run.token, "k", digest) == ""
+        assert made.engine.state.caches["default"]["k"].files == MADE
+        assert await refusal(get(agent, run.token, (digest, 0))) is grpc.StatusCode.PERMISSION_DENIED
+        assert await restored(agent, run.token, "no", "k") == ("k", digest)
+        assert await get(agent, run.token, (digest_of(b"made"), 0)) == [(digest_of(b"made"), 0, b"made", 4)]
+        assert await saved(agent, run.token, "k", problem="not_restored") == "not_restored"
+
+
+async def test_a_cache_is_of_runs_that_have_one_on_their_node() -> None:
+    async with running(**CACHED) as (made, agent, run):
+        denied, invalid = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
+        async with played(made.port, "n2") as other:
+            await other.hello()
+            assert await refusal(restored(other, run.token, "k")) is denied
+            assert await refusal(saved(other, run.token, "k", digest_of(OUTPUT))) is denied
+        assert await refusal(restored(agent, run.token, "k", *["x"] * 11)) is invalid
+        assert await refusal(restored(agent, run.token, "k" * 251)) is invalid
+        assert await refusal(saved(agent, run.token, "a\nb", digest_of(OUTPUT))) is invalid
+        assert await refusal(saved(agent, run.token, "k", "x")) is invalid
+        assert await refusal(saved(agent, run.token, "k", problem="lazy")) is invalid
+    async with running() as (_, agent, run):
+        assert await refusal(restored(agent, run.token, "k")) is denied

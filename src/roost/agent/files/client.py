@@ -133,6 +133,17 @@ class FileClient:
         """Tell the outcome of a copy. Raises TransferRefused."""
         self._ask("ReportCopy", pack_copy_report(report), pb.CopyReported)
 
+    def restore_cache(self, key: str, prefixes: Sequence[str]) -> tuple[str, str]:
+        """The key and the manifest of the entry that the run gets; both empty: none. Raises TransferRefused."""
+        question = pb.RestoreCacheRequest(token=self._token, key=key, prefixes=prefixes)
+        reply = self._ask("RestoreCache", question, pb.RestoreCacheReply)
+        return reply.key, reply.digest
+
+    def save_cache(self, key: str, digest: str = "", problem: str | None = None, detail: str = "") -> None:
+        """Name a set of files that was put, or say why there is none. Raises TransferRefused."""
+        request = pb.SaveCacheRequest(token=self._token, key=key, digest=digest, problem=problem or "", detail=detail)
+        self._ask("SaveCache", request, pb.SaveCacheReply)
+
     def _put_batch(self, batch: list[tuple[Content, bytes]]) -> list[str]:
         left, wrong = {content.digest: (content, data) for content, data in batch}, []
         pauses = _pauses()

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from roost.agent.files.client import FileClient
+from roost.agent.files.caching import CacheRestore
+from roost.agent.files.client import FileClient, TransferRefused
 from roost.agent.files.job import TransferJob
 from roost.files import web
 from roost.files.cache import InputCache
 from roost.files.manifest import MANIFEST_BYTES_MAX, SMALL_BYTES, FileEntry, Manifest, decode
 from roost.files.merge import InputPart, merge
 from roost.files.unpack import WRONG_BYTES, Unpack
-from roost.model.errors import Invalid, TooMuch
+from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.records.files import RunInput
 from roost.ports.blobs import CHUNK_BYTES_MAX, SHA256, digest_of
 
@@ -80,16 +81,28 @@ class Fetch:
         self._flights = flights
         self._owner = owner
 
-    def run(self, inputs: Sequence[RunInput], folder: Path) -> None:
+    def run(self, inputs: Sequence[RunInput], folder: Path, cache: CacheRestore | None = None) -> None:
+        """With files of the cache, if they are there and can be had; the inputs do not depend on them."""
+        try:
+            self._run(inputs, folder, cache)
+        except (RoostError, TransferRefused, OSError) as error:
+            if cache is None or not cache.digest:
+                raise
+            cache.give_up(error)
+            self._run(inputs, folder, None)
+        if cache is not None:
+            cache.leave_note(folder)
+
+    def _run(self, inputs: Sequence[RunInput], folder: Path, cache: CacheRestore | None) -> None:
         """Where the disk is full, inputs that no other run is using make room, and it begins again."""
         try:
-            self._make(inputs, folder)
+            self._make(inputs, folder, cache)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._cache.clear():
                 raise
-            self._make(inputs, folder)
+            self._make(inputs, folder, cache)
 
-    def _make(self, inputs: Sequence[RunInput], folder: Path) -> None:
+    def _make(self, inputs: Sequence[RunInput], folder: Path, cache: CacheRestore | None) -> None:
         remove_tree(folder)  # an agent that died while it fetched has left it
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         urls = {SHA256 + item.sha256: item for item in inputs if item.url}
@@ -97,7 +110,12 @@ class Fetch:
         try:
             with self._cache.hold(urls) as missing:
                 self._once(missing, lambda digests: self._download(digests, urls, downloads))
-                self._unpack(folder, merge(self._parts(inputs, downloads), replace=True), downloads)
+                manifest = merge(self._parts(inputs, downloads), replace=True)
+                if cache is not None:
+                    cache.find(manifest)
+                    if cache.digest:
+                        manifest = cache.merged(self.manifest(cache.digest), manifest)
+                self._unpack(folder, manifest, downloads)
         finally:
             for path in downloads.values():
                 path.unlink(missing_ok=True)

@@ -7,8 +7,8 @@ import msgspec
 from roost.model.protocol import Run
 from roost.model.records.files import OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.secret import Hidden
-from roost.model.spec.document import outputs_in
-from roost.model.spec.files import OutputBlock, OutputsWhen
+from roost.model.spec.document import cache_in, outputs_in
+from roost.model.spec.files import CacheBlock, OutputBlock, OutputsWhen
 from roost.model.spec.runs.container import ImageWanted
 from roost.ports.driver import Ended, RunRequest, StopReason
 
@@ -29,6 +29,8 @@ class FetchInputs(msgspec.Struct, frozen=True):
     folder: str
     image: ImageWanted | None = None
     password: Hidden = msgspec.field(default_factory=Hidden)
+    cache: CacheBlock | None = None  # what it has in the cache comes as well
+    env: tuple[tuple[str, str], ...] = ()  # for the key of the cache, without secrets
 
 
 class LeaveInputs(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class CollectOutputs(msgspec.Struct, frozen=True):
     token: int
     outputs: tuple[OutputBlock, ...]
     folder: str
+    cache: CacheBlock | None = None  # to be saved after the outputs, which are answered also without it
 
 
 class LeaveOutputs(msgspec.Struct, frozen=True):
@@ -66,16 +69,24 @@ class FileProgress:
         self.held: dict[int, RunRequest] = {}
         self.collecting: dict[int, Ended] = {}
         self.outputs: dict[int, list[OutputBlock]] = {}  # of every run that has some, until it is forgotten
+        self.caches: dict[int, CacheBlock] = {}  # likewise
+        self._stored: dict[int, Outputs] = {}  # of those that are collected: the cache is still being saved
         self._until: dict[int, int] = {}  # when to give up, of those that are fetched or collected
 
     def remember(self, run: Run) -> None:
         """Note the outputs of a run. A document that cannot be read has none: it is never run."""
         try:
-            outputs = outputs_in(run.document)
+            outputs, cache = outputs_in(run.document), cache_in(run.document)
         except msgspec.MsgspecError:
             return
         if outputs:
             self.outputs[run.token] = outputs
+        if cache is not None:
+            self.caches[run.token] = cache
+
+    def has_files_after(self, token: int) -> bool:
+        """Whether a run may leave files that take time after its end."""
+        return token in self.outputs or token in self.caches
 
     def is_before_driver(self, token: int) -> bool:
         return token in self.fetching or token in self.held
@@ -115,6 +126,14 @@ class FileProgress:
             output for output in self.outputs.get(int(ended.id), ()) if is_success or output.when != OutputsWhen.SUCCESS
         ]
 
+    def saved_after(self, ended: Ended) -> CacheBlock | None:
+        """The cache of a run that ended this way: only success leaves files that others can use."""
+        return self.caches.get(int(ended.id)) if ended.cause == "exited" and ended.code == 0 else None
+
+    def stored(self, token: int, outputs: Outputs) -> None:
+        if token in self.collecting:
+            self._stored[token] = outputs
+
     def collect(self, ended: Ended, now: int) -> None:
         self.collecting[int(ended.id)] = ended
         self._until[int(ended.id)] = now + COLLECT_MS_MAX
@@ -126,14 +145,20 @@ class FileProgress:
     def collected(self, token: int, outputs: Outputs | None) -> Ended:
         """The end of a run, complete. None: its outputs are not wanted."""
         del self._until[token]
+        self._stored.pop(token, None)
+        outputs = outputs if token in self.outputs else None
         return msgspec.structs.replace(self.collecting.pop(token), outputs=outputs and _bounded(outputs))
 
     def not_stored(self, token: int) -> Outputs:
+        """What is known of outputs whose time is over."""
+        if token in self._stored:
+            return self._stored[token]
         wanted = self.wanted(self.collecting[token])
         return Outputs(gaps=tuple(OutputGap(OutputProblem.NOT_STORED, block.path, block.required) for block in wanted))
 
     def forget(self, token: int) -> None:
         self.outputs.pop(token, None)
+        self.caches.pop(token, None)
 
     # time
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from roost.agent.files.caching import NOTE_NAME, CacheRestore, save_cache
 from roost.agent.files.client import Call, FileClient
 from roost.agent.files.collect import Collect
 from roost.agent.files.failure import failure_of
@@ -15,9 +16,11 @@ from roost.agent.prepare import RESULT_NAME
 from roost.files.cache import InputCache
 from roost.files.select import TransferStopped, gap
 from roost.model.records.files import InputFailure, OutputProblem, Outputs
+from roost.model.spec.files import CacheBlock
 
 FETCHES_MAX = 4  # at a time: more share the same network and disk, and each holds two chunks of 8 MiB
 COLLECTIONS_MAX = 4  # likewise
+SAVE_S_MAX = 900.0  # for a cache: 10 GiB at 12 MB/s
 
 Fetched = Callable[[int, InputFailure | None, str], None]  # the attempt, why it cannot begin, and its image
 EnsureImage = Callable[[TransferJob, FetchInputs], str]  # blocks; raises ImageUnavailable
@@ -29,14 +32,16 @@ class Transfers:
 
     def __init__(
         self, directory: str, cache_bytes: int, call: Call, fetched: Fetched, collected: Collected,
-        ensure_image: EnsureImage,
+        ensure_image: EnsureImage, stored: Collected = lambda token, outputs: None,
     ) -> None:  # fmt: skip
+        """`stored`: the outputs of a run are stored, and its cache is not saved so far."""
         self._ensure_image = ensure_image
         self._cache_folder = Path(directory, "inputs")
         self._cache_bytes = cache_bytes
         self._call = call
         self._fetched = fetched
         self._collected = collected
+        self._stored = stored
         self._cache: InputCache | None = None  # opened for the first fetch
         self.flights = Flights()
         self._orders: asyncio.Queue[tuple[FetchInputs | CollectOutputs, TransferJob]] = asyncio.Queue()
@@ -82,10 +87,12 @@ class Transfers:
             try:
                 if effect.image is not None:
                     image = await in_thread(f"image-{effect.token}", lambda: self._ensure_image(job, effect))
-                if effect.inputs:
-                    cache = await self.open_cache()
-                    fetch = Fetch(job, FileClient(job, effect.token, self._call), cache, self.flights, owner=None)
-                    await in_thread(f"fetch-{effect.token}", lambda: fetch.run(effect.inputs, Path(effect.folder)))
+                if effect.inputs or effect.cache is not None:
+                    cache, client = await self.open_cache(), FileClient(job, effect.token, self._call)
+                    restore = CacheRestore(effect.cache, dict(effect.env), client) if effect.cache is not None else None
+                    fetch = Fetch(job, client, cache, self.flights, owner=None)
+                    work = lambda: fetch.run(effect.inputs, Path(effect.folder), restore)  # noqa: E731
+                    await in_thread(f"fetch-{effect.token}", work)
             except TransferStopped:
                 return
             except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
@@ -98,7 +105,7 @@ class Transfers:
             if job.is_stopped:
                 return
             try:
-                collect = Collect(job, FileClient(job, effect.token, self._call), frozenset({RESULT_NAME}))
+                collect = Collect(job, FileClient(job, effect.token, self._call), frozenset({RESULT_NAME, NOTE_NAME}))
                 work = lambda: collect.run(effect.outputs, Path(effect.folder))  # noqa: E731
                 outputs = await in_thread(f"collect-{effect.token}", work)
             except TransferStopped:
@@ -109,8 +116,26 @@ class Transfers:
                 outputs = Outputs(
                     gaps=tuple(gap(OutputProblem.NOT_STORED, item.path, item.required) for item in blocks)
                 )
+            if effect.cache is not None:
+                self._stored(effect.token, outputs)
+                await self._save(effect, effect.cache, job)
         if self._jobs.pop((CollectOutputs, effect.token), None) is job:
             self._collected(effect.token, outputs)
+
+    async def _save(self, effect: CollectOutputs, block: CacheBlock, job: TransferJob) -> None:
+        """A run waits for its cache, but not for long, and ends the same way without it."""
+        client = FileClient(job, effect.token, self._call)
+        work = lambda: save_cache(job, client, block, Path(effect.folder))  # noqa: E731
+        try:
+            async with asyncio.timeout(SAVE_S_MAX):
+                await in_thread(f"cache-{effect.token}", work)
+        except TimeoutError:
+            job.stop()
+            log(f"the cache of run {effect.token} was not saved in {SAVE_S_MAX / 60:g} min")
+        except TransferStopped:
+            pass
+        except Exception as error:
+            log(f"the cache of run {effect.token} was not saved: {failure_of(error).detail}")
 
     async def open_cache(self) -> InputCache:
         """Its folder is read once, which takes a moment."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from roost.cli.ci.cache import cache
 from roost.cli.ci.file import read_pipeline_file, retry_run, tree
 from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
@@ -317,6 +318,9 @@ def approve(client: Client, target: Target, action: str, project: str) -> Output
     (workload,) = _chosen(found, (action,))
     approved = client.workloads.approve(workload.project, workload.name)
     return Output(approved, f"{Target(workload.project, workload.name)} is approved")
+
+
+ci.add_command(cache)
 
 
 def _chosen(found: PipelineRun, actions: tuple[str, ...]) -> list[WorkloadView]:

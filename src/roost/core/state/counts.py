@@ -24,6 +24,8 @@ def named_files_are_counted(state: State) -> Iterator[str]:
         wanted.setdefault(workload.project, Counter()).update(sets_of_workload(workload))
     for instance in state.instances.values():
         wanted.setdefault(split_workload_key(instance.workload)[0], Counter()).update(sets_of_instance(instance))
+    for project, entries in state.caches.items():
+        wanted.setdefault(project, Counter()).update(entry.files for entry in entries.values())
     found = {project: sets for project, sets in wanted.items() if sets}
     if found != state.file_sets:
         yield f"records name {found}, counted are {state.file_sets}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from roost.core.state.records import FileUsage, StoredRecords
 from roost.model.keys import split_workload_key
+from roost.model.records.cache import CacheEntry
 from roost.model.records.files import FileSet, InputFiles, Outputs
 from roost.model.records.instance import Instance
 from roost.model.records.project import FILE_BYTES, FILES
@@ -62,6 +63,19 @@ def count_instance_files(state: StoredRecords, instance: Instance, sign: int) ->
         project, _ = split_workload_key(instance.workload)
         for files in sets_of_instance(instance):
             _count(state, project, files, sign)
+
+
+def set_cache(state: StoredRecords, project: str, key: str, entry: CacheEntry | None) -> None:
+    """An entry of the cache of a project is new, was used, or is gone. The caller has it stored."""
+    entries = state.caches.setdefault(project, {})
+    before = entries.pop(key, None)
+    if entry is not None:
+        entries[key] = entry
+        _count(state, project, entry.files, 1)
+    if before is not None:
+        _count(state, project, before.files, -1)
+    if not entries:
+        del state.caches[project]
 
 
 def sets_of_workload(workload: Workload) -> Iterator[FileSet]:

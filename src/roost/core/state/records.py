@@ -11,6 +11,7 @@ from roost.core.state.shared import Shared
 from roost.core.state.workload_mix import Shapes
 from roost.model.errors import NotFound
 from roost.model.reasons.reason import Reason
+from roost.model.records.cache import CacheEntry
 from roost.model.records.files import FileSet
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
@@ -107,6 +108,7 @@ class StoredRecords:
         self.pools: dict[str, Pool] = {}
         self.reservations: dict[str, Reservation] = {}
         self.opaque_records: dict[str, dict[str, bytes]] = {}  # kind -> name -> value, not read by a rule
+        self.caches: dict[str, dict[str, CacheEntry]] = {}  # project -> key -> entry
         self.audited = 0  # the number of the last entry of the audit log
         self.progress: dict[str, Progress] = {}
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
@@ -130,6 +132,7 @@ class StoredRecords:
         for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes", "file_usage"):
             setattr(self, name, dict(getattr(origin, name)))
         self.file_sets = Shared(origin.file_sets, dict)
+        self.caches = Shared(origin.caches, dict)
         self.opaque_records = origin.opaque_records
         self.meta = msgspec.structs.replace(origin.meta, cursors=dict(origin.meta.cursors))
 

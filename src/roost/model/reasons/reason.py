@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.model.reasons.attempts import AttemptReason
+from roost.model.reasons.caching import CacheReason
 from roost.model.reasons.nodes import NodeReason
 from roost.model.reasons.subjects import BaseReason, HealthEvidence, OnNode, Principal, Ref, Requested, WorkloadRef
 
@@ -108,9 +109,9 @@ class RolloutStalled(BaseReason, frozen=True):
 
 
 Reason = (
-    AttemptReason | NodeLost | MovedToQueue | AttemptRetried | ServiceRestarted | RestartDisabled | RescheduleDisabled
-    | RetriesExhausted | DependencyEnded | PlacementRejected | NodeReason | VersionApplied | RolledBack
-    | RolloutFailures | RolloutStalled
+    AttemptReason | CacheReason | NodeLost | MovedToQueue | AttemptRetried | ServiceRestarted | RestartDisabled
+    | RescheduleDisabled | RetriesExhausted | DependencyEnded | PlacementRejected | NodeReason | VersionApplied
+    | RolledBack | RolloutFailures | RolloutStalled
 )  # fmt: skip
 
 #: A sentence whose subjects, and the reasons it quotes, are still data.

@@ -11,17 +11,11 @@ from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.template import TemplateUse
 from roost.model.records.workload import After, Ask, Policy
+from roost.model.spec import files
 from roost.model.spec.commands import StepBlock, check_variable
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
 from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs, outputs_of, with_inputs
-from roost.model.spec.gates import (
-    ApproveBlock,
-    ConcurrencyBlock,
-    check_gated,
-    concurrency_of,
-    condition_of,
-    until_of,
-)  # fmt: skip
+from roost.model.spec.gates import ApproveBlock, ConcurrencyBlock, check_gated, concurrency_of, condition_of, until_of
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
     Placement,
@@ -97,6 +91,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     mask: bool = False  # values of its secrets, where its logs are shown
     inputs: list[InputBlock] = []
     outputs: list[str | OutputBlock] = []
+    cache: files.CacheBlock | None = None
     condition: str = ""
     approve: ApproveBlock | None = None
     concurrency: ConcurrencyBlock | None = None
@@ -146,6 +141,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(_check_env, document, _join(path, "env"))
     check(check_labels, document.labels, _join(path, "labels"))
     check(check_outputs, document.outputs, _join(path, "outputs"))
+    check(files.check_cache, document.cache, kind, _join(path, "cache"))
     check(check_of, document.health, document.ports, kind, _join(path, "health"))
     most = limits.COUNT_JOB_MAX if kind == WorkloadKind.JOB else limits.COUNT_SERVICE_MAX
     check(between, document.count, 1 if kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
@@ -271,6 +267,11 @@ def outputs_in(packed: bytes) -> list[OutputBlock]:
     return outputs_of(decode_document(packed).outputs) if _OUTPUTS_KEY in packed else []
 
 
+def cache_in(packed: bytes) -> files.CacheBlock | None:
+    """The cache of a stored document. Few have one: the word is looked for before decoding."""
+    return decode_document(packed).cache if _CACHE_KEY in packed else None
+
+
 def commands(document: Document) -> list[tuple[list[str], bool]]:
     """Argument vectors in order, and whether a failure is ignored."""
     if document.steps:
@@ -283,7 +284,7 @@ def commands(document: Document) -> list[tuple[list[str], bool]]:
 
 _DECODER = msgspec.msgpack.Decoder(Document)
 _SECRET_KEY = msgspec.msgpack.encode("secret")
-_OUTPUTS_KEY = msgspec.msgpack.encode("outputs")
+_CACHE_KEY, _OUTPUTS_KEY = map(msgspec.msgpack.encode, ("cache", "outputs"))
 _STDERR_KEY = msgspec.msgpack.encode("stderr")
 _MASK_KEY = msgspec.msgpack.encode("mask")
 

@@ -1,6 +1,7 @@
-"""Inputs and outputs of a workload document: where files come from, where they go, which of them are kept."""
+"""Inputs, outputs and cache of a workload document: where files come from, where they go, which of them are kept."""
 
 import re
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -14,7 +15,7 @@ from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
 from roost.model.spec.problems import check_each, indexed
 from roost.model.spec.units import byte_count
-from roost.model.states import Milestone
+from roost.model.states import Milestone, WorkloadKind
 
 BLOB = "blob:"
 SHA256 = "sha256:"
@@ -22,6 +23,11 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 HEX = re.compile(r"[0-9a-f]{64}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 URLS = ("https://", "http://")
+CACHE_PATHS_MAX = 20  # of one cache
+CACHE_RESTORE_MAX = 10  # prefixes that are tried; each is a search among the entries of a project
+NOTHING = "none"  # the hash of no files: a key has to say something
+HASH_LENGTH = 16  # hexadecimal digits: two of a million different keys meet once in ten trillion times
+_PLACEHOLDER = re.compile(r"\{(?:(arch)|(hash|env):([^{}]+))\}")
 
 
 class InputBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from"}):
@@ -150,3 +156,51 @@ def _file_place(to: str, url: str, path: str) -> str:
     if not place:
         raise Invalid(f"{path}.to", "is needed: the URL ends without the name of a file")
     return place
+
+
+class CacheBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Files that are kept from one run for later ones. In `key` and `restore`: {hash:PATTERN}, {env:NAME}, {arch}."""
+
+    key: str
+    paths: list[str]
+    restore: list[str] = []
+
+
+def check_cache(block: CacheBlock | None, kind: WorkloadKind, path: str) -> None:
+    if block is None:
+        return
+    if kind != WorkloadKind.JOB:
+        raise Invalid(path, f"a cache is for jobs, not for a {kind}")
+    between(len(block.paths), 1, CACHE_PATHS_MAX, f"{path}.paths", "paths")
+    between(len(block.restore), 0, CACHE_RESTORE_MAX, f"{path}.restore", "keys")
+    _check_key(block.key, f"{path}.key")
+    check_each(_check_key, indexed(block.restore, f"{path}.restore"))
+    check_each(check_pattern, indexed(block.paths, f"{path}.paths"))
+
+
+def is_cache_key(text: str) -> bool:
+    return bool(text) and len(text.encode(errors="replace")) <= limits.CACHE_KEY_BYTES_MAX and not CONTROL.search(text)
+
+
+def _check_key(text: str, path: str) -> None:
+    if not is_cache_key(text):
+        raise Invalid(path, f"has 1 to {limits.CACHE_KEY_BYTES_MAX} bytes, none of them a control character")
+    for kind, argument in [(found[2], found[3]) for found in _PLACEHOLDER.finditer(text)]:
+        if kind == "hash":
+            check_pattern(argument, path)
+    if re.search("[{}]", _PLACEHOLDER.sub("", text)):
+        raise Invalid(path, "in braces are {hash:PATTERN}, {env:NAME} and {arch}")
+
+
+def cache_key(text: str, hash_of: Callable[[str], str], env: Mapping[str, str], arch: str) -> str:
+    """The key of a run. `hash_of`: of the files that match a pattern. Raises Invalid if it is too long."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1]:
+            return arch
+        return hash_of(found[3])[:HASH_LENGTH] or NOTHING if found[2] == "hash" else env.get(found[3], "")
+
+    key = _PLACEHOLDER.sub(value, text)
+    if not is_cache_key(key):
+        raise Invalid("cache.key", f"has at most {limits.CACHE_KEY_BYTES_MAX} bytes, none of them a control character")
+    return key

@@ -4,7 +4,8 @@ A node reads what the inputs of its attempts name, and nothing else. It writes f
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import grpc
@@ -12,11 +13,16 @@ import msgspec
 from google.protobuf.message import Message
 
 from roost.core.orders import run_order
-from roost.model.errors import RoostError
+from roost.model.errors import Conflict, Invalid, NotFound, RoostError, TooMuch
+from roost.model.events import RestoreCache, SaveCache
 from roost.model.keys import split_workload_key
+from roost.model.limits import CACHE_KEY_BYTES_MAX, TEXT_LENGTH_MAX
 from roost.model.protocol import Beat, Hello, Report
+from roost.model.records.cache import CacheFound, CacheProblem
 from roost.model.records.files import OutputGap, OutputProblem, Outputs
 from roost.model.records.instance import Instance
+from roost.model.spec.document import cache_in
+from roost.model.spec.files import CACHE_RESTORE_MAX, is_cache_key
 from roost.ports.blobs import (
     CHUNK_BYTES_MAX,
     BlobsUnavailable,
@@ -60,6 +66,7 @@ class FileTransfer:
         self._reading = reading
         self.copying = copying
         self._contents = ContentsCache()
+        self._restored: dict[tuple[str, int], str] = {}  # (node, token) -> the manifest that it got from a cache
         self._slots = asyncio.Semaphore(CALLS_MAX)
 
     def handlers(self, door: AgentAuthenticator) -> dict[str, grpc.RpcMethodHandler]:
@@ -67,6 +74,8 @@ class FileTransfer:
             "GetFiles": self._handler(door, pb.GetFilesRequest, self.get),
             "MissingFiles": self._handler(door, pb.MissingFilesRequest, self.missing),
             "PutFiles": self._handler(door, pb.PutFilesRequest, self.put),
+            "RestoreCache": self._handler(door, pb.RestoreCacheRequest, self.restore_cache),
+            "SaveCache": self._handler(door, pb.SaveCacheRequest, self.save_cache),
             "TakeCopies": self._handler(door, pb.TakeCopiesRequest, self.take_copies),
             "ReportCopy": self._handler(door, pb.CopyReport, self.report_copy),
         }
@@ -155,6 +164,48 @@ class FileTransfer:
         await self.copying.reported(node, report)
         return pb.CopyReported()
 
+    async def restore_cache(self, node: str, request: pb.RestoreCacheRequest) -> pb.RestoreCacheReply:
+        """Answer with an entry, which is held, and which this attempt may get from then on."""
+        instance, files = self._cached(node, request.token, [request.key, *request.prefixes])
+        found: CacheFound | None = await self._engine.ask(
+            lambda number: RestoreCache(number, node, request.token, request.key, tuple(request.prefixes))
+        )
+        if found is None:
+            return pb.RestoreCacheReply()
+        with _final():
+            async with complete_set(files, found.files.digest, self._reading, "", SET_HOLD_MS):
+                pass  # it stays for a while
+        live = self._engine.state.allocated.get(node, {})
+        self._restored = {key: digest for key, digest in self._restored.items() if key[0] != node or key[1] in live}
+        self._restored[node, instance.token] = found.files.digest
+        return pb.RestoreCacheReply(key=found.key, digest=found.files.digest)
+
+    async def save_cache(self, node: str, request: pb.SaveCacheRequest) -> pb.SaveCacheReply:
+        """The files of an entry are whole, and held until the commit that names them."""
+        _, files = self._cached(node, request.token, [request.key])
+        if request.problem:
+            problem, detail = CacheProblem(request.problem), " ".join(request.detail.split())[:TEXT_LENGTH_MAX]
+            await self._engine.ask(
+                lambda number: SaveCache(number, node, request.token, request.key, None, problem, detail)
+            )
+            return pb.SaveCacheReply(problem=problem)
+        (digest,) = _checked([request.digest])
+        with _final():
+            async with complete_set(files, digest, self._reading) as found:
+                refused: CacheProblem | None = await self._engine.ask(
+                    lambda number: SaveCache(number, node, request.token, request.key, found)
+                )
+        return pb.SaveCacheReply(problem=refused or "")
+
+    def _cached(self, node: str, token: int, keys: Sequence[str]) -> tuple[Instance, ProjectFiles]:
+        """An attempt that has a cache."""
+        instance, files = self._attempt(node, token)
+        if cache_in(self._engine.state.spec_of(instance).document) is None:
+            raise GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, f"attempt {token} has no cache")
+        if len(keys) > CACHE_RESTORE_MAX + 1 or not all(is_cache_key(key) for key in keys):
+            raise ValueError(f"a call has at most {CACHE_RESTORE_MAX + 1} keys of {CACHE_KEY_BYTES_MAX} bytes")
+        return instance, files
+
     async def verified_beat(self, node: str, beat: Beat) -> Beat:
         """A beat whose outputs are in the store, whole and held until its commit. Others become a gap."""
         if not _have_files(beat.reports):
@@ -217,6 +268,8 @@ class FileTransfer:
     async def _require_inputs(self, instance: Instance, files: ProjectFiles, digests: Sequence[str]) -> None:
         manifests = {item.digest for item in run_order(self._engine.state, instance).inputs if item.digest}
         manifests |= self.copying.manifests(instance.token)
+        restored = self._restored.get((instance.node, instance.token))
+        manifests |= {restored} if restored is not None else set()
         left = set(digests) - manifests
         for manifest in sorted(manifests):
             if left:
@@ -224,6 +277,15 @@ class FileTransfer:
         if left:
             message = f"{min(left)} is not of the inputs of attempt {instance.token}"
             raise GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, message)
+
+
+@contextmanager
+def _final() -> Iterator[None]:
+    """What is wrong with a cache stays so: another try of its node does not help."""
+    try:
+        yield
+    except (Conflict, Invalid, NotFound, TooMuch) as error:
+        raise GrpcRefusal(grpc.StatusCode.FAILED_PRECONDITION, error.message) from None
 
 
 def _fitting(wanted: Sequence[tuple[str, int]], sizes: Sequence[int | None]) -> int:

@@ -11,6 +11,7 @@ from roost.server.operations.fleet import blob_keys, join, nodes, pools, reserva
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
 from roost.server.operations.work import (
+    caches,
     copies,
     events,
     files,
@@ -92,6 +93,8 @@ RULES: dict[Callable[..., Any], Rule] = {
     files.create_files: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/files", 201),
     files.get_files: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/files/{digest}"),
     files.read_blob: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/projects/{project}/blobs/{digest}"),
+    caches.list_caches: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}/cache"),
+    caches.delete_caches: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/projects/{project}/cache/delete"),
     named_files.list_named_files: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}/named-files"),
     named_files.get_named_files: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}/named-files/{name}"),
     named_files.set_named_files: Rule(

@@ -27,7 +27,7 @@ ACTION_FIELDS = (
     "name", "needs", "image", "container", "volumes",
     "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
-    "placement", "retention", "mask", "inputs", "outputs", "if", "approve",
+    "placement", "retention", "mask", "inputs", "outputs", "cache", "if", "approve",
     "artifacts", "services",
 )  # fmt: skip
 SERVICE_FIELDS = (
