@@ -39,7 +39,7 @@ SWEEP_S = 1.0  # how often complete logs are looked for, to seal their ends
 SWEPT_AT_ONCE = 200  # logs, 5 us each, before others have their turn
 READERS = 4  # threads for readers, beside those that seal
 LISTED_AT_ONCE = 1_000  # keys of segments, as many as S3 has in one answer
-OPENED_MAX = 16  # segments in memory, 16 MiB: a follower reads one in four turns
+OPENED_MAX = 8  # segments in memory, 16 MiB: a follower reads one in eight turns
 ROOT = "logs.d"  # of their keys; no project has a dot in its name, and so none has its blobs there
 
 T = TypeVar("T")
