@@ -30,6 +30,13 @@ def test_a_directory_is_its_content(tree: Path) -> None:
     assert found.places == {digest_of(b"one"): Local(tree / "data", found.manifest.entries[1])}  # type: ignore[arg-type]
 
 
+def test_a_link_to_a_directory_is_followed_and_links_inside_are_not(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").symlink_to("data")
+    found = find_local(tmp_path / "here")
+    assert paths(found) == ["deep", "deep/a", "link"]
+    assert {place.root for place in found.places.values()} == {tmp_path / "data"}
+
+
 def test_a_file_has_its_name(tree: Path) -> None:
     (tree / "latest").symlink_to("tool")
     found = find_local(str(tree / "latest"))

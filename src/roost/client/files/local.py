@@ -75,9 +75,9 @@ def _named(paths: Paths) -> dict[str, Path]:
 def _scan(path: Path, read: Read, ignore: bool) -> tuple[Path, Manifest]:
     """What is at a path: a directory, or the folder of a file with only this file."""
     try:
-        if path.is_dir():
-            return path, scan(path, read=read, ignore=ignore)
-        found = path.resolve()
+        found = path.resolve()  # a link that the user names is followed; those inside are entries
+        if found.is_dir():
+            return found, scan(found, read=read, ignore=ignore)
         return found.parent, Manifest((replace(scan_file(path, read=read), path=found.name),))
     except OSError as error:
         inside = error.filename if isinstance(error.filename, str) and path.is_dir() else ""
