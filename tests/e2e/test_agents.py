@@ -98,17 +98,21 @@ def _is_of(pid: int, home: Path) -> bool:
 
 
 @pytest.mark.serial
-def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path) -> None:
+def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOST_LEASE_MS", "60000")  # an agent that comes back late on a busy machine costs no lease
     with Product(agents=1) as product:
         keeper = product.pids[-1]
         script = f"echo before; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo after; exit 7"
         product.client.workloads.submit({"name": "long", "command": script, "retries": 0})
         product.wait_until(lambda: product.client.logs.read("default", "long") == b"before\n")
         product.wait_until(is_state(product, "long", "running"))
+        start_s = seconds_of_a_start()
         killed = agent_of(keeper)
         os.kill(killed, signal.SIGKILL)
         back_s = timed(product, lambda: agent_of(keeper) not in (0, killed) and _is_ready(product, 1))
-        assert back_s < ADOPTED_S_MAX + BURST_S
+        assert back_s < ADOPTED_S_MAX + 4 * start_s
         (tmp_path / "go").touch()
         product.wait_until(is_state(product, "long", "failed"))
         story = instance(product, "long")
@@ -376,13 +380,18 @@ def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone()
 @pytest.mark.serial
 def test_an_agent_is_connected_soon_after_its_start() -> None:
     with Product(agents=0) as product:
-        began = time.monotonic()
-        subprocess.run([sys.executable, "-m", "roost.agent", "--help"], stdout=subprocess.DEVNULL, check=True)
-        help_s = time.monotonic() - began  # most of it is the start of Python and the imports, however busy the cores
+        start_s = seconds_of_a_start()
         began = time.monotonic()
         product.start_agent("n1")
         product.wait_until(lambda: product.client.status().agents_connected == 1)
-        assert time.monotonic() - began < 1.5 + 4 * help_s
+        assert time.monotonic() - began < 1.5 + 4 * start_s
+
+
+def seconds_of_a_start() -> float:
+    """Of Python and the imports of an agent, on these cores as busy as they are: most of the start of an agent."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "roost.agent", "--help"], stdout=subprocess.DEVNULL, check=True)
+    return time.monotonic() - began
 
 
 def _is_ready(product: Product, count: int) -> bool:
