@@ -24,7 +24,7 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
-from roost.model.records.files import InputProblem, OutputGap, OutputProblem
+from roost.model.records.files import IMAGE_PROBLEMS, InputProblem, OutputGap, OutputProblem
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
@@ -280,16 +280,6 @@ FAILURE_TEXTS = {
     InputProblem.TIMED_OUT: "it did not come in time",
     InputProblem.AGENT_FAILED: "the agent failed; its log has more",
 }
-
-
-#: Those of the image of a container.
-IMAGE_PROBLEMS = frozenset(
-    {
-        InputProblem.IMAGE_NOT_FOUND, InputProblem.IMAGE_NOT_HERE, InputProblem.WRONG_ARCHITECTURE,
-        InputProblem.REGISTRY_DENIED, InputProblem.REGISTRY_UNREACHABLE, InputProblem.ENGINE_AWAY,
-        InputProblem.ENGINE_FAILED,
-    }
-)  # fmt: skip
 
 
 def _inputs_failed(why: attempts.InputsFailed, _: Visible | None) -> str:

@@ -57,6 +57,16 @@ class InputProblem(StrEnum):
     ENGINE_FAILED = "engine_failed"  # it answers, and cannot do it
 
 
+#: Those of the image of a container.
+IMAGE_PROBLEMS = frozenset(
+    {
+        InputProblem.IMAGE_NOT_FOUND, InputProblem.IMAGE_NOT_HERE, InputProblem.WRONG_ARCHITECTURE,
+        InputProblem.REGISTRY_DENIED, InputProblem.REGISTRY_UNREACHABLE, InputProblem.ENGINE_AWAY,
+        InputProblem.ENGINE_FAILED,
+    }
+)  # fmt: skip
+
+
 class InputFailure(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     """Why an attempt never began. `is_final`: another attempt would find the same, also on another node."""
 
