@@ -56,6 +56,8 @@ def test_a_job_has_its_work_directory_result_and_volume(product: Product) -> Non
     assert product.client.instances.result("default", "job") == [1]
     found = instance(product, "job").outputs
     assert found is not None and found.files == 1
+    image: Any = shared_engine().client.call("GET", f"/images/{IMAGE}/json")
+    assert instance(product, "job").image == image["Id"], "it was never in a registry"
 
 
 def test_no_variable_of_a_run_reaches_a_program_outside_its_container(product: Product, tmp_path: Path) -> None:

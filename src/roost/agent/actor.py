@@ -63,6 +63,7 @@ class Attempt(msgspec.Struct):
     stderr_size: int | None = None
     result: Result | None = None
     inputs_failed: InputFailure | None = None
+    image: str = ""  # the digest of what its container is made of
     outputs: Outputs | None = None
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
@@ -87,6 +88,7 @@ class Attempt(msgspec.Struct):
             stderr_size=self.stderr_size,
             result=self.result,
             inputs_failed=self.inputs_failed,
+            image=self.image,
             outputs=self.outputs,
         )
 
@@ -221,6 +223,11 @@ class Actor:
         """It waits for files. A server that hears nothing of it orders it again, should this agent end."""
         self.attempts[token].is_held = True
         self._news.pop(token, None)
+
+    def identified(self, token: int, digest: str) -> None:
+        """The image of its container is on the node; it is reported with whatever is reported next."""
+        if token in self.attempts:
+            self.attempts[token].image = digest
 
     def released(self, token: int, now: int) -> None:
         """The driver gets it."""

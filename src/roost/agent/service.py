@@ -25,7 +25,7 @@ from roost.agent.log import log
 from roost.agent.logs.spool import Spool
 from roost.agent.results import ResultFiles
 from roost.drivers.container.engine import ContainerEngine
-from roost.drivers.container.images import ensure_image
+from roost.drivers.container.images import ImageFound, ensure_image
 from roost.drivers.container.request import ContainerHost, HostVolume
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
@@ -161,15 +161,17 @@ class Service:
     def _look_for_copies(self) -> None:
         self.copies.look()
 
-    def _fetched(self, token: int, failure: InputFailure | None, image: str) -> None:
-        self._perform(self.machine.fetched(token, failure, now_ms(), image))
+    def _fetched(self, token: int, failure: InputFailure | None, image: ImageFound | None) -> None:
+        if image is not None:
+            self.actor.identified(token, image.digest)
+        self._perform(self.machine.fetched(token, failure, now_ms(), image.id if image is not None else ""))
 
-    def _ensure_image(self, job: TransferJob, effect: FetchInputs) -> str:
-        """In a thread of the transfer: the id of its image, which is on the node by then."""
+    def _ensure_image(self, job: TransferJob, effect: FetchInputs) -> ImageFound:
+        """In a thread of the transfer: its image, which is on the node by then."""
         assert effect.image is not None
         socket, arch = self.machine.containers.socket, self.actor.facts.arch
         password = effect.password.get("password", "")
-        return ensure_image(socket, effect.image, password, arch, lambda percent: None, job.check).id
+        return ensure_image(socket, effect.image, password, arch, lambda percent: None, job.check)
 
     def _is_live(self, run: str) -> bool:
         return run.isdecimal() and int(run) in self.machine.live_attempts()

@@ -84,6 +84,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     stderr_size: int | None = None  # of an end: likewise of the log of its stderr; None: it has none
     result: Result | None = None  # of an end: what its process left in the file ROOST_RESULT
     inputs_failed: InputFailure | None = None  # of an end by `error`: which inputs did not come, and why
+    image: str = ""  # of a container: the digest of what it runs, once the node has it
     outputs: Outputs | None = None  # of an end: the files that were collected; None: none were asked for
 
 

@@ -113,6 +113,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     crash_loop: bool = False  # it keeps ending, and is not ready
     result: ResultView | None = None  # of this attempt, as JSON; nothing: it wrote none
     outputs: OutputsSummary | None = None  # of this attempt; nothing: none were collected
+    image: str = ""  # of a container: the digest of what this attempt runs
 
     @property
     def is_over(self) -> bool:

@@ -811,6 +811,7 @@ class Report(_message.Message):
     STDERR_SIZE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     INPUTS_FAILED_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
@@ -829,6 +830,8 @@ class Report(_message.Message):
     """of an ended attempt: how many bytes its log has in the end"""
     stderr_size: _builtins.int
     """of an ended attempt with a log of its stderr: how many bytes that has in the end"""
+    image: _builtins.str
+    """of a container: the digest of its image"""
     unready: _builtins.bool
     """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
     @_builtins.property
@@ -859,12 +862,13 @@ class Report(_message.Message):
         stderr_size: _builtins.int | None = ...,
         result: Global___Result | None = ...,
         outputs: Global___Outputs | None = ...,
+        image: _builtins.str = ...,
         inputs_failed: Global___InputFailure | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015

@@ -194,7 +194,7 @@ def _unpack_report(report: pb.Report) -> Report:
         report.step, report.error, not report.unready, report.log_size,
         report.stderr_size if report.HasField("stderr_size") else None,
         _unpack_result(report.result) if report.HasField("result") else None,
-        _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None,
+        _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None, report.image,
         _unpack_outputs(report.outputs) if report.HasField("outputs") else None,
     )  # fmt: skip
 

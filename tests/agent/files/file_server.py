@@ -12,6 +12,7 @@ import grpc
 from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.agent.files.transfers import Transfers
 from roost.blobs.memory import MemoryBlobs
+from roost.drivers.container.images import ImageFound
 from roost.files.manifest import Manifest, encode
 from roost.files.scan import scan
 from roost.model.records.files import InputFailure, Outputs, RunInput
@@ -147,7 +148,12 @@ class Node:
         self.collected: dict[int, Outputs] = {}
         self._changed = asyncio.Event()
         self.transfers = Transfers(
-            str(directory), cache_bytes, server.call, self._fetched, self._collected, lambda job, effect: ""
+            str(directory),
+            cache_bytes,
+            server.call,
+            self._fetched,
+            self._collected,
+            lambda job, effect: ImageFound("", ""),
         )
 
     def folder(self, token: int = 1) -> Path:
@@ -176,7 +182,7 @@ class Node:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _fetched(self, token: int, failure: InputFailure | None, image: str) -> None:
+    def _fetched(self, token: int, failure: InputFailure | None, image: ImageFound | None) -> None:
         self.fetched[token] = failure
         self._changed.set()
 

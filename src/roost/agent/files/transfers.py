@@ -13,6 +13,7 @@ from roost.agent.files.job import TransferJob, in_thread
 from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, LeaveInputs, LeaveOutputs
 from roost.agent.log import log
 from roost.agent.prepare import RESULT_NAME
+from roost.drivers.container.images import ImageFound
 from roost.files.cache import InputCache
 from roost.files.select import TransferStopped, gap
 from roost.model.records.files import InputFailure, OutputProblem, Outputs
@@ -22,8 +23,8 @@ FETCHES_MAX = 4  # at a time: more share the same network and disk, and each hol
 COLLECTIONS_MAX = 4  # likewise
 SAVE_S_MAX = 900.0  # for a cache: 10 GiB at 12 MB/s
 
-Fetched = Callable[[int, InputFailure | None, str], None]  # the attempt, why it cannot begin, and its image
-EnsureImage = Callable[[TransferJob, FetchInputs], str]  # blocks; raises ImageUnavailable
+Fetched = Callable[[int, InputFailure | None, ImageFound | None], None]  # the attempt, why it failed, its image
+EnsureImage = Callable[[TransferJob, FetchInputs], ImageFound]  # blocks; raises ImageUnavailable
 Collected = Callable[[int, Outputs], None]
 
 
@@ -83,7 +84,7 @@ class Transfers:
         async with self._fetches:
             if job.is_stopped:
                 return
-            failure, image = None, ""
+            failure, image = None, None
             try:
                 if effect.image is not None:
                     image = await in_thread(f"image-{effect.token}", lambda: self._ensure_image(job, effect))

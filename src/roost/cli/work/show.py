@@ -129,6 +129,8 @@ def _show_stories(instances: list[InstanceDetail]) -> None:
         if number:
             click.echo()
         _show_instance(instance)
+        if instance.image:
+            click.echo(f"Image:      {instance.image}")
         if instance.decision is not None:
             others = ", ".join(f"{candidate.node} {candidate.score:.3f}" for candidate in instance.decision.candidates)
             click.echo(f"Decision:   {instance.decision.strategy}, {instance.decision.eligible} eligible: {others}")

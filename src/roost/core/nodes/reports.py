@@ -136,6 +136,9 @@ def apply_report(
     Its ages are of the moment when it was received: a store that was away meanwhile does not make a run longer.
     """
     received_ms = received_ms or now
+    if report.image and report.image != instance.image:
+        instance.image = report.image
+        state.touch_instance(instance)
     if report.state == AttemptState.STARTING:
         if instance.state == InstanceState.PLACED:
             move(state, out, instance, InstanceState.STARTING, attempts.ACCEPTED_BY_AGENT, now)

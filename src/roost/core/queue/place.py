@@ -326,6 +326,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
     if head.is_requeued:
         instance = state.instances[head.key]
         instance.devices = instance.ports = ()
+        instance.image = ""
         instance.exit_code = instance.signal = instance.log_size = instance.stderr_size = None
         instance.started_ms = instance.step = 0
         set_result(state, instance, None)

@@ -57,6 +57,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     blocked_on_dependency: bool = False  # of an array: its element of the workload before has not come so far
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
+    image: str = ""  # of a container: the digest of what this attempt runs
     decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
     story: InstanceStory = ()
 

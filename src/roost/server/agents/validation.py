@@ -161,6 +161,7 @@ def _check_report(report: Report) -> None:
         raise Invalid(f"{path}.cause", f"an attempt does not end by {report.cause!r:.40}")
     _check_bounds(report, REPORT_BOUNDS, path)
     check_text(report.error, f"{path}.error")
+    check_text(report.image, f"{path}.image")
     if report.result is not None:
         _check_result(report.result, f"{path}.result")
     if report.inputs_failed is not None:

@@ -185,6 +185,7 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
         failures=instance.failures,
         version=instance.version,
         ready=instance.ready_since_ms > 0,
+        image=instance.image,
         health_message=health_text(instance.health_failure) if instance.health_failure is not None else "",
         crash_loop=_is_looping(instance),
         result=result_view(instance.result),
