@@ -13,6 +13,9 @@ gc.disable()
 # As in roost.server, which tests import after gRPC: a server of this process forks to answer questions.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+# Runs of most tests share files with them. tests/keeper and tests/cli/start/test_isolation.py have sandboxes.
+os.environ["ROOST_AGENT_ISOLATION"] = "none"
+
 # `ci` finds the same thing every time; HYPOTHESIS_PROFILE=explore looks for something new.
 settings.register_profile(
     "ci",

@@ -13,6 +13,7 @@ import uvloop
 from roost import __version__
 from roost.agent.config import AgentOptions, read_identity, read_life, read_options
 from roost.agent.host.fingerprint import UsageMeter, facts
+from roost.agent.isolation import RunIsolation, chosen_level
 from roost.agent.log import log
 from roost.agent.service import Service
 from roost.allocation import keep_freed_memory
@@ -33,6 +34,7 @@ def main() -> int:
     try:
         options = read_options(sys.argv[1:], dict(os.environ))
         socket_path = os.environ.get(AGENT_MARK, "")
+        isolation, why = chosen_level(options.isolation)
         if not socket_path:
             raise Invalid(AGENT_MARK, "an agent is started by its keeper: `roost agent`")
     except Invalid as error:
@@ -40,18 +42,27 @@ def main() -> int:
         return WRONG_USAGE
     os.makedirs(options.directory, mode=0o700, exist_ok=True)
     keep_freed_memory()
-    uvloop.run(_live(options, socket_path, os.getppid()))
+    log(f"isolation of runs: {isolation}{f' ({why})' if why else ''}")
+    uvloop.run(_live(options, RunIsolation(options.directory, isolation, options.uids), socket_path, os.getppid()))
     return 0
 
 
-async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
+async def _live(options: AgentOptions, isolation: RunIsolation, socket_path: str, keeper: int) -> None:
     directory = options.directory
     meter = UsageMeter(directory, options.share)
     service = Service(
         directory=directory,
         name=options.name,
         identity=f"{read_identity(directory)}/{read_life(directory, keeper)}",
-        facts=facts(directory, options.wishes, options.share, options.number, ports=os.environ.get(PORTS_MARK, "")),
+        facts=facts(
+            directory,
+            options.wishes,
+            options.share,
+            options.number,
+            ports=os.environ.get(PORTS_MARK, ""),
+            isolation=isolation.level,
+        ),
+        isolation=isolation.of,
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
         input_cache_bytes=options.input_cache_bytes,

@@ -23,6 +23,9 @@ NO_ENGINE = "none"
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
 INPUT_CACHE = "10GiB"  # a few large inputs; a node with less room sets less
+UID_RANGE = "1900000000-1900009999"  # below: users, and containers of systemd
+UID_MIN, UID_MAX = 1_000, (1 << 31) - 2
+# ROOST_AGENT_...
 FROM_ENVIRONMENT = (
     "SERVER",
     "NAME",
@@ -34,6 +37,7 @@ FROM_ENVIRONMENT = (
     "INPUT_CACHE",
     "DOCKER",
     "VOLUMES",
+    "ISOLATION",
 )  # ROOST_AGENT_...
 
 
@@ -47,6 +51,8 @@ class AgentOptions(NamedTuple):
     input_cache_bytes: int = 0
     engine_sockets: tuple[str, ...] = ()  # of a container engine: the first that answers
     volumes: dict[str, HostVolume] = {}
+    isolation: str = ""  # of runs; empty: the best that there is
+    uids: range = range(0)
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
@@ -59,6 +65,7 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOpti
     return AgentOptions(
         server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, cache_bytes,
         _sockets(given.docker), _volumes(given.volume),
+        given.isolation, _uids(given.uid_range),
     )  # fmt: skip
 
 
@@ -122,6 +129,8 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--docker", default=given["DOCKER"] or AUTO, metavar="unix://PATH")
     volumes = [volume.strip() for volume in given["VOLUMES"].split(",") if volume.strip()]
     parser.add_argument("--volume", action="append", default=volumes, metavar="NAME=PATH[:ro]")
+    parser.add_argument("--isolation", default=given["ISOLATION"], choices=("", "none", "user", "sandbox"))
+    parser.add_argument("--uid-range", default=UID_RANGE, metavar="FROM-TO")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)
@@ -190,6 +199,13 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not name or not separator:
         raise Invalid(option, f"this is like NAME=VALUE, not {text!r:.80}")
     return name, value
+
+
+def _uids(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not last.isdecimal() or not UID_MIN <= int(first) <= int(last) <= UID_MAX:
+        raise Invalid("--uid-range", f"a range is like {UID_RANGE}, from {UID_MIN} to {UID_MAX}, not {text!r:.60}")
+    return range(int(first), int(last) + 1)
 
 
 def _slice(text: str) -> tuple[int, int]:

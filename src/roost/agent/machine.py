@@ -1,7 +1,6 @@
 """The agent as a state machine: server, driver and health checks on one side, what to carry out on the other.
 
-No I/O, no clock: the service feeds it and carries out its effects, and the fault simulator does the same on its heap.
-The actor knows the attempts, the link machine the connection; what they need of the host is decided here.
+No I/O, no clock: the service feeds it and carries out its effects; so does the fault simulator, on its heap.
 """
 
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from roost.agent.prepare import (
     image_of,
     log_names,
     moved_up,
+    not_isolated,
     one_line,
     prepare,
     waits_for,
@@ -101,6 +101,7 @@ class AgentMachine:
         self.link = LinkMachine(actor, server, chance, now)
         self.logs: dict[int, tuple[str, ...]] = {}  # what the server calls the logs of each attempt
         self.containers = NO_CONTAINERS
+        self.isolation = not_isolated
         self._files = FileProgress()
         self._directory = directory
         self._mark = mark
@@ -215,8 +216,7 @@ class AgentMachine:
                 effects.append(StopRun(known_run.id, 0, driver.StopReason.UNKNOWN, ""))
             elif run.token not in self.actor.attempts:
                 effects += self._restore_one(run, known_run, now)
-        count = len(self.actor.attempts)
-        if count:
+        if count := len(self.actor.attempts):
             effects.append(LogLine(f"took over {count} runs"))
         return [*effects, TakenOver(count)]
 
@@ -239,9 +239,8 @@ class AgentMachine:
 
     def _refused(self, event: driver.StartRefused, now: int) -> list[Effect]:
         """An order that the driver did not follow. What a closing driver does not start, another node may."""
-        effects: list[Effect] = [
-            LogLine(f"the driver refuses to {event.do or 'understand'} {event.id or ''}: {event.error}")
-        ]
+        text = f"the driver refuses to {event.do or 'understand'} {event.id or ''}: {event.error}"
+        effects: list[Effect] = [LogLine(text)]
         starting = event.do is driver.Order.START
         closing = starting and event.reason is driver.Refusal.CLOSING
         if closing:
@@ -333,7 +332,7 @@ class AgentMachine:
         return effects + self._check_health(token, now)
 
     def _watch_health(self, run: Run) -> list[Effect]:
-        target = health(run, self.actor.node, self._directory, self._mark, self.containers)
+        target = health(run, self.actor.node, self._directory, self._mark, self.containers, self.isolation)
         if target is None:
             return []
         self.actor.watched(run.token, target.check)
@@ -375,7 +374,7 @@ class AgentMachine:
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            request = prepare(run, self.actor.node, self._directory, logs, secrets, self.containers)
+            request = prepare(run, self.actor.node, self._directory, logs, secrets, self.containers, self.isolation)
             image, password = image_of(run, secrets) or (None, Hidden())
             watch = self._watch_health(run)
         except Invalid as error:
@@ -387,7 +386,7 @@ class AgentMachine:
             self.actor.held(run.token)
             self._files.hold(run.token, request, now + FETCH_MS_MAX if fetches else None)
             env = tuple(request.env.items()) if cache is not None else ()
-            fetch = FetchInputs(run.token, run.inputs, request.dir, image, password, cache, env)
+            fetch = FetchInputs(run.token, run.inputs, request.dir, image, password, cache, env, request.owner)
             return [*watch, *([fetch] if fetches else [])]
         return [*watch, request]
 

@@ -2,7 +2,7 @@
 
 import base64
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -29,6 +29,12 @@ _HEALTH_KEY = msgspec.msgpack.encode("health")
 _IMAGE_KEY = msgspec.msgpack.encode("image")
 
 
+IsolationOf = Callable[[str], driver.Isolation | None]  # of the runs of a project; raises Invalid
+
+
+not_isolated: IsolationOf = lambda project: None  # noqa: E731
+
+
 def prepare(
     run: Run,
     node: str,
@@ -36,6 +42,7 @@ def prepare(
     logs: Sequence[str],
     handed: Handed | None = None,
     host: ContainerHost = NO_CONTAINERS,
+    isolation: IsolationOf = not_isolated,
 ) -> driver.RunRequest:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
     document = _read(run)
@@ -56,6 +63,7 @@ def prepare(
         note=note(run),
         after=str(run.after) if run.after else "",
         container=container(host, document, run, folder, bounds) if document.image else None,
+        isolation=None if document.image else isolation(document.project),
     )
 
 
@@ -100,7 +108,8 @@ def environment(run: Run, document: Document, node: str, directory: str) -> dict
 
 
 def health(
-    run: Run, node: str, directory: str, mark: str, host: ContainerHost = NO_CONTAINERS
+    run: Run, node: str, directory: str, mark: str, host: ContainerHost = NO_CONTAINERS,
+    isolation: IsolationOf = not_isolated,
 ) -> ProbeTarget | None:  # fmt: skip
     """How to find out whether a run is well; None: its document does not say. Raises Invalid, as the server would.
 
@@ -119,7 +128,8 @@ def health(
     if check.argv:
         place = work_folder(directory, run.token)
         env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
-        return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"})
+        kept_apart = isolation(document.project)
+        return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"}, isolation=kept_apart)
     return ProbeTarget(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
 
 

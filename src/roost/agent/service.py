@@ -23,6 +23,7 @@ from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
+from roost.agent.prepare import IsolationOf, not_isolated
 from roost.agent.results import ResultFiles
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.images import ImageFound, ensure_image
@@ -32,7 +33,7 @@ from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
-from roost.ports.driver import Driver, Event, RunRequest
+from roost.ports.driver import Driver, Event, KnownRuns, RunRequest, Started
 from roost.supervisor import SupervisedTasks, Work
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
@@ -57,11 +58,14 @@ class Service:
         self, directory: str, name: str, identity: str, facts: Facts, server: str,
         usage: Callable[[], Usage | None], input_cache_bytes: int = 0, engine_sockets: Sequence[str] = (),
         volumes: Mapping[str, HostVolume] = NO_VOLUMES,
+        isolation: IsolationOf = not_isolated,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
         self.actor = Actor(name, identity, facts)
-        self.machine = machine.AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
+        mark, began = self._mark, now_ms()
+        self.machine = machine.AgentMachine(self.actor, server, directory, mark, random.random, began)
+        self.machine.isolation = isolation
         self._results = ResultFiles(directory)
         self._identity = NodeIdentity(directory)
         self._usage = usage
@@ -114,6 +118,13 @@ class Service:
         self._stop.set()
 
     def reported(self, event: Event) -> None:
+        match event:
+            case Started(id, pid):
+                self.checks.entered(int(id), pid)
+            case KnownRuns(runs=runs):
+                for run in runs:
+                    if run.id.isdecimal():
+                        self.checks.entered(int(run.id), run.pid)
         self._perform(self.machine.happened(self._results.added(event), now_ms()))
 
     def _probed(self, token: int, problem: str) -> None:

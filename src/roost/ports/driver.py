@@ -60,6 +60,15 @@ class Container(msgspec.Struct, frozen=True):
     create: dict[str, Any]  # as the engine takes it, without the environment
 
 
+class Isolation(msgspec.Struct, frozen=True):
+    """How a run is kept apart: `sandbox`, or `user` where there is only another user. Its files are of that user."""
+
+    level: str
+    project: str  # runs of one project may follow each other in one slot
+    user: int
+    group: int
+
+
 class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     """What to run. `note` is kept with it and given back to a later agent.
 
@@ -82,6 +91,12 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     secrets: Hidden = msgspec.field(default_factory=Hidden)  # more of `env`, in base64; kept in memory alone
     stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
     container: Container | None = None
+    isolation: Isolation | None = None  # None: it may do what its driver may
+
+    @property
+    def owner(self) -> int | None:
+        """The user of its files; None: that of its driver."""
+        return None if self.isolation is None else self.isolation.user
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):

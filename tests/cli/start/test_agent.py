@@ -35,7 +35,7 @@ def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
             assert agent.pid == running_keeper(node)  # the command became the keeper
             wait_until(lambda: "connected to 127.0.0.1:" in (tmp_path / "agent.out").read_text())
             output_text = (tmp_path / "agent.out").read_text()
-            assert f"Runs have the user {getpass.getuser()} and are not isolated." in output_text
+            assert f"Runs have the user {getpass.getuser()} and are not isolated (--isolation none)." in output_text
             assert "process list" not in output_text
             existing = client.nodes.get("gpu-1")
             assert existing.user == getpass.getuser()

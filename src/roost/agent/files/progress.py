@@ -31,6 +31,7 @@ class FetchInputs(msgspec.Struct, frozen=True):
     password: Hidden = msgspec.field(default_factory=Hidden)
     cache: CacheBlock | None = None  # what it has in the cache comes as well
     env: tuple[tuple[str, str], ...] = ()  # for the key of the cache, without secrets
+    owner: int | None = None  # the user of the run; None: our own
 
 
 class LeaveInputs(msgspec.Struct, frozen=True):

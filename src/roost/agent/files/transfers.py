@@ -1,6 +1,7 @@
 """Transfers of files: carries out what the agent's machine asks for, some at a time, each in a thread."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,7 +92,8 @@ class Transfers:
                 if effect.inputs or effect.cache is not None:
                     cache, client = await self.open_cache(), FileClient(job, effect.token, self._call)
                     restore = CacheRestore(effect.cache, dict(effect.env), client) if effect.cache is not None else None
-                    fetch = Fetch(job, client, cache, self.flights, owner=None)
+                    owner = effect.owner if effect.owner != os.geteuid() else None
+                    fetch = Fetch(job, client, cache, self.flights, owner)
                     work = lambda: fetch.run(effect.inputs, Path(effect.folder), restore)  # noqa: E731
                     await in_thread(f"fetch-{effect.token}", work)
             except TransferStopped:

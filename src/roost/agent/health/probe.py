@@ -1,6 +1,7 @@
 """One look at the health of a run: a connection, a request or a command. Ends in time, whatever the other side does."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -11,8 +12,10 @@ from urllib.parse import quote
 import msgspec
 
 from roost.keeper import processes
+from roost.keeper.isolation import TOOL
 from roost.keeper.run import signal_group
 from roost.model.spec.service import Check
+from roost.ports.driver import Isolation
 
 HOST = "127.0.0.1"  # a run is on this machine, and what it says to others is not asked for
 LINE_BYTES_MAX = 8 << 10  # of an answer's first line, and of each line of those that say: wait, there is more
@@ -32,6 +35,8 @@ class ProbeTarget(msgspec.Struct, frozen=True):
     port: int = 0  # 0: it was given no such port
     directory: str = ""  # of the run
     env: dict[str, str] = {}  # of a command: that of the run, without its secrets
+    isolation: Isolation | None = None  # of the run, and so of a command
+    slot: int = 0  # the process 1 of an isolated run
 
 
 async def probe(target: ProbeTarget) -> str:
@@ -106,7 +111,7 @@ async def _command(target: ProbeTarget) -> str:
     check = target.check
     try:
         process = subprocess.Popen(
-            check.argv, cwd=target.directory, env=target.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            inside(target), cwd=target.directory, env=target.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, bufsize=0, start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:
@@ -133,6 +138,27 @@ async def _command(target: ProbeTarget) -> str:
     if late:
         message = f"no end within {_time(check.timeout_ms)}"
     return f"{message}{f': {text}' if text else ''}" if message else ""
+
+
+def inside(target: ProbeTarget) -> list[str]:
+    """The command of a check as the user of its run, and in the namespaces of its processes. Raises OSError."""
+    isolation, argv = target.isolation, target.check.argv
+    if isolation is None:
+        return list(argv)
+    become: list[str] = []
+    if os.geteuid() == 0:
+        become = ["--reuid", str(isolation.user), "--regid", str(isolation.group), "--clear-groups"]
+        become.append("--bounding-set=-all")
+    become = [TOOL, *become, "--no-new-privs", "--"]
+    if isolation.level != "sandbox":
+        return [*become, *argv]
+    members = (processes.read(f"/proc/{target.slot}/task/{target.slot}/children") or b"").split()
+    if not members:
+        raise ProcessLookupError(errno.ESRCH, "no process of the run", "its slot")
+    enter = ["nsenter", "--target", members[0].decode(), "--mount", "--pid", "--ipc", "--uts"]
+    enter += [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+    change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', target.directory]
+    return [*enter, "--", *become, *change, *argv]
 
 
 async def _exit(process: "subprocess.Popen[bytes]") -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from roost.agent.health.probe import ProbeTarget, probe
 
 PROBES_MAX = 32  # at a time: as many commands as a machine starts without noticing; others wait for their turn
@@ -17,6 +19,7 @@ class Checks:
         self._reported = report
         self._targets: dict[int, ProbeTarget] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._slots: dict[int, int] = {}
         self._due: dict[int, None] = {}  # whose turn it is, in order
         self._looks: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -36,6 +39,10 @@ class Checks:
             self._due.update(dict.fromkeys(self._looks))  # tasks that were cancelled before they began
             self._looks.clear()
 
+    def entered(self, token: int, pid: int) -> None:
+        """A run is in the slot with this process."""
+        self._slots[token] = pid
+
     def watch(self, token: int, target: ProbeTarget) -> None:
         self._targets[token] = target
 
@@ -46,6 +53,7 @@ class Checks:
 
     def leave(self, token: int) -> None:
         """It is stopping or has ended: a look that is under way is broken off and heard of no more."""
+        self._slots.pop(token, None)
         if self._targets.pop(token, None) is None:
             return
         if (timer := self._timers.pop(token, None)) is not None:
@@ -61,7 +69,7 @@ class Checks:
 
     async def _inspect(self, token: int, target: ProbeTarget) -> None:
         try:
-            message = await probe(target)
+            message = await probe(msgspec.structs.replace(target, slot=self._slots.get(token, 0)))
             del self._looks[token]
             self._reported(token, message)
         except BaseException:

@@ -20,8 +20,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def facts(
-    data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, ports: str = "", proc: str = "/proc"
-) -> Facts:
+    data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, ports: str = "",
+    isolation: str = "none", proc: str = "/proc",
+) -> Facts:  # fmt: skip
     """What this host offers, with what the agent's options set instead, `wishes`.
 
     Where several agents share the machine: the part of this agent, which is `number` of `share`. `ports` are those that
@@ -44,6 +45,7 @@ def facts(
         "kernel": host.release,
         "hostname": host.nodename,
         "limits": cgroup.detect().kind,
+        "isolation": isolation,
     }
     return msgspec.structs.replace(
         wishes,

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.options import pairs
 from roost.cli.common.output import echo_err
-from roost.cli.start.local_nodes import agent_argv, keeper_argv, not_isolated
+from roost.cli.start.local_nodes import agent_argv, isolation_line, keeper_argv
 from roost.cli.start.options import taint_option
 from roost.client.config import data_home
 
@@ -49,6 +49,10 @@ from roost.client.config import data_home
               help="Directory that containers may mount by this name; repeatable.")  # fmt: skip
 @click.option("--gpu", default="", help="GPUs. [default: all NVIDIA GPUs]")
 @click.option("--gpu-model", "gpu_model", default="", help="Model of the GPUs. [default: detected]")
+@click.option("--isolation", default="", metavar="LEVEL",
+              help="Isolation of runs: sandbox, user or none. [default: the best this machine offers]")  # fmt: skip
+@click.option("--uid-range", "uid_range", default="", metavar="FROM-TO",
+              help="User ids of projects, if the agent is root. [default: 1900000000-1900009999]")  # fmt: skip
 @taint_option
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
 def agent(
@@ -83,7 +87,7 @@ def agent(
                  "--join - (standard input) or ROOST_JOIN")  # fmt: skip
     _become_node(home, name, join)
     os.environ.pop("ROOST_JOIN", None)  # work must not see it
-    echo_err(not_isolated())
+    echo_err(isolation_line(facts["isolation"]))
     argv = keeper_argv(home, agent_argv(*options))
     os.execv(argv[0], argv)
 

@@ -31,11 +31,20 @@ def keeper_argv(directory: Path, agent_argv: list[str], *options: str) -> list[s
     return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *options, "--", *agent_argv]
 
 
-def not_isolated() -> str:
-    """What a submitter can do on a node of this process's user, in one line."""
+def isolation_line(wanted: str = "") -> str:
+    """What a submitter can do on a node of this process's user, in one line. Raises Invalid, as the agent would."""
+    from roost.agent.isolation import chosen_level
+
+    level, why = chosen_level(wanted or os.environ.get("ROOST_AGENT_ISOLATION", ""))
     user = getpass.getuser()
+    if level == "sandbox" and user == "root":
+        return "Runs are in sandboxes: each project has a user of its own, and runs do not see each other."
+    if level == "sandbox":
+        return f"Runs are in sandboxes, with the user {user}: they do not see each other."
+    if level == "user":
+        return f"Runs have a user for each project and are not in sandboxes ({why}): they see each other."
     return (
-        f"Runs have the user {user} and are not isolated. A submitter can do here what {user} can: "
+        f"Runs have the user {user} and are not isolated ({why}). A submitter can do here what {user} can: "
         "read files and secrets of other projects' runs, and end them."
     )
 
@@ -83,13 +92,16 @@ class KeeperHandle:
         return lines[-1] if lines else ""
 
 
-def start_keeper(name: str, directory: Path, agent: list[str], nodes: int, interrupts: Interrupts) -> KeeperHandle:
+def start_keeper(
+    name: str, directory: Path, agent: list[str], nodes: int, interrupts: Interrupts, hidden: Path
+) -> KeeperHandle:
     """Start a keeper in a session of its own, so that Ctrl-C in a terminal is for `roost up` alone.
 
     One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    argv = keeper_argv(directory, agent, "--agent-log", str(directory / AGENT_LOG_NAME), "--nodes", str(nodes))
+    options = ["--agent-log", str(directory / AGENT_LOG_NAME), "--nodes", str(nodes), "--hide", str(hidden)]
+    argv = keeper_argv(directory, agent, *options)
     pid = running_keeper(directory)
     if pid:
         left = KeeperHandle(name, directory, pid, adopted=True)

@@ -21,7 +21,7 @@ from roost.cli.start.local_nodes import (
     agent_argv,
     end_keepers,
     end_strangers,
-    not_isolated,
+    isolation_line,
     start_keeper,
     stop_signals,
 )
@@ -154,7 +154,7 @@ def _start(
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):
         options += ["--cpu", "1"]  # a slice of less could not even hold what asks for nothing in particular
-    return start_keeper(name, directory, agent_argv(*options), agents, interrupts)
+    return start_keeper(name, directory, agent_argv(*options), agents, interrupts, home.path)
 
 
 def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], interrupts: Interrupts) -> None:
@@ -162,6 +162,7 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], i
 
     import uvloop
 
+    isolated = isolation_line() if keepers else ""
     from roost.server.app import EXIT_AT_ONCE, CannotStart, serve
 
     def ready(port: int, agents_port: int) -> None:
@@ -177,7 +178,7 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], i
             click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
         click.echo("  roost run -- echo hello")
         if keepers:
-            click.echo(not_isolated())
+            click.echo(isolated)
         click.echo("Ctrl-C stops it.")
 
     async def enrol(certificates: "Certificates") -> None:

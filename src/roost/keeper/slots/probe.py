@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 
+from roost.keeper.isolation import TOOL
 from roost.keeper.slots import messages, seccomp
 from roost.keeper.slots.messages import Broken
 from roost.keeper.slots.slot import SlotSpec
 
 PROBE_S_MAX = 20.0  # it takes a tenth of a second
 PROGRAM = "/bin/true"
-TOOL = "setpriv"  # of util-linux: how a run gets another user where there are no namespaces
-LEVELS = ("none", "user", "sandbox")  # each includes the one before
 
 
 def offered(user: int) -> tuple[str, str]:
