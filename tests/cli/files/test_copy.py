@@ -67,7 +67,7 @@ def test_an_element_of_an_array_is_named(roost: Typed, tmp_path: Path) -> None:
         ("a", "b", 2, "one of SOURCE and TARGET is on this machine"),
         ("single:a", "single:b", 2, "one of SOURCE and TARGET is on this machine"),
         ("nothing", "single:", 2, "nothing: No such file or directory"),
-        ("single:../x", ".", 2, "path: is a path below the work directory, without .."),
+        ("single:../x", ".", 2, "path: this has to be a path below the work directory, without .."),
         ("nowhere:x", ".", 1, "there is no workload default/nowhere"),
         ("single.7:x", ".", 1, "default/single has instances 0 to 0, not 7"),
     ],

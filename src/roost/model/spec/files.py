@@ -126,7 +126,7 @@ def check_place(text: str, path: str) -> str:
     """A relative path that stays below the work directory; "" and "." are the directory itself."""
     names = [name for name in text.split("/") if name not in ("", ".")]
     if text.startswith("/") or ".." in names:
-        raise Invalid(path, "is a path below the work directory, without ..")
+        raise Invalid(path, "this has to be a path below the work directory, without ..")
     if CONTROL.search(text) or len(text.encode(errors="replace")) > limits.FILE_PATH_BYTES_MAX:
         raise Invalid(path, f"has at most {limits.FILE_PATH_BYTES_MAX} bytes, none of them a control character")
     return "/".join(names)

@@ -100,8 +100,8 @@ def test_when_and_required_are_those_of_every_path_unless_it_has_its_own() -> No
     ("artifacts", "path", "message"),
     [
         ("all", "artifacts", "this is a list of paths, a mapping with paths and from, or none"),
-        (["../x"], "artifacts[0]", "is a path below the work directory"),
-        ({"paths": ["/x"]}, "artifacts.paths[0]", "is a path below the work directory"),
+        (["../x"], "artifacts[0]", "this has to be a path below the work directory"),
+        ({"paths": ["/x"]}, "artifacts.paths[0]", "this has to be a path below the work directory"),
         ({"path": ["x"]}, "artifacts.path", "there is no such field; did you mean `paths`?"),
         ({"from": ["tests"]}, "artifacts.from[0]", "the action needs build, server; add 'tests' to `needs`"),
         ({"from": ["server"]}, "artifacts.from[0]", "artifacts are there when an action has ended"),
