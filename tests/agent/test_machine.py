@@ -6,13 +6,13 @@ import msgspec
 
 from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.machine import Connected, LearnServers, LogLine, Phase, StreamEnd
+from roost.agent.health.effects import LeaveHealth
 from roost.agent.machine import (
     LAST_EVENTS_MS,
     LEASE_STEPS,
     AgentMachine,
     CompleteLog,
     Effect,
-    LeaveHealth,
     ReleaseLog,
     StopRun,
     TakenOver,

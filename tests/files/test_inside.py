@@ -37,7 +37,7 @@ def test_a_path_leads_to_its_place(tree: Path, path: str, place: str) -> None:
     assert resolved(tree, path) == place
 
 
-@pytest.mark.parametrize("target", ["/etc", "..", "runs/../../x", "latest/../../../x", "/proc/self/root"])
+@pytest.mark.parametrize("target", ["/etc", "..", "runs/../../x", "latest/../../../x", "/proc/self/cwd"])
 def test_a_link_that_leaves_is_refused_with_the_path(tree: Path, target: str) -> None:
     (tree / "bad").symlink_to(target)
     for path in ("bad", "bad/x", "latest/../../bad"):

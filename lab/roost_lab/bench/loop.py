@@ -54,7 +54,7 @@ class _Hold(msgspec.Struct):
 
 
 def _held(name: str, agents: int, scenario: Callable[[Product], object]) -> Figure:
-    """With the default log level, because lines take time on the loop, too."""
+    """With the default log level, because lines also take time on the loop."""
     with Product(agents=0, options=(*LONG_LEASE, "--log-level", "info")) as product, product.pretenders(agents):
         before = len(_holds(product))
         scenario(product)

@@ -20,7 +20,7 @@ from roost.agent.files.progress import (
     LeaveInputs,
     LeaveOutputs,
 )
-from roost.agent.health.probe import ProbeTarget
+from roost.agent.health.effects import CheckHealth, LeaveHealth, WatchHealth
 from roost.agent.prepare import (
     NO_CONTAINERS,
     from_note,
@@ -54,22 +54,6 @@ class StopRun(msgspec.Struct, frozen=True):
     grace_ms: int
     reason: driver.StopReason
     detail: str
-
-
-class WatchHealth(msgspec.Struct, frozen=True):
-    token: int
-    target: ProbeTarget
-
-
-class CheckHealth(msgspec.Struct, frozen=True):
-    """Carry out the health check of a run after this pause; answer with `probed`."""
-
-    token: int
-    pause_ms: int
-
-
-class LeaveHealth(msgspec.Struct, frozen=True):
-    token: int
 
 
 class CompleteLog(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from roost.agent.files.fetch import remove_tree
 from roost.agent.files.job import TransferJob
 from roost.agent.files.progress import CollectOutputs, FetchInputs, LeaveInputs, LeaveOutputs
 from roost.agent.files.transfers import Transfers
+from roost.agent.health.effects import CheckHealth, LeaveHealth, WatchHealth
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
@@ -146,11 +147,11 @@ class Service:
                 self._results.forget(token)
             case Lease(until_ms):
                 self.driver.lease(until_ms)
-            case machine.WatchHealth(token, target):
+            case WatchHealth(token, target):
                 self.checks.watch(token, target)
-            case machine.CheckHealth(token, pause_ms):
+            case CheckHealth(token, pause_ms):
                 self.checks.begin(token, pause_ms)
-            case machine.LeaveHealth(token):
+            case LeaveHealth(token):
                 self.checks.leave(token)
             case machine.CompleteLog(name, size):
                 self.spool.ended(name, size)
@@ -170,7 +171,7 @@ class Service:
                 self.link.perform(effect)
 
     def _look_for_copies(self) -> None:
-        self.copies.look()
+        self.copies.wake()
 
     def _fetched(self, token: int, failure: InputFailure | None, image: ImageFound | None) -> None:
         if image is not None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.client.namespace import Namespace, Noun, given, path_of
+from roost.schema.access.blob_keys import BlobKeysBody, BlobKeysView
 from roost.schema.access.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
 from roost.schema.access.roles import MemberPage, MemberView, TokenMade, TokenPage, TokenView
 from roost.schema.access.secrets import Resealed, SecretPage, SecretView
-from roost.schema.blob_keys import BlobKeysBody, BlobKeysView
 from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodePage, NodeView
 from roost.schema.pools import PoolPage, PoolView
 from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, ReservationView

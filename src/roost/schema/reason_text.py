@@ -24,11 +24,10 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
-from roost.model.records.files import IMAGE_PROBLEMS, InputProblem, OutputGap, OutputProblem
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
-from roost.schema.cache_text import CACHE_SENTENCES
+from roost.schema.file_text import FILE_SENTENCES, gaps_text
 
 Visible = Callable[[str], bool]  # whether a reader sees a project
 
@@ -259,56 +258,8 @@ def _result_not_kept(why: attempts.ResultNotKept, _: Visible | None) -> str:
     return f"result not kept: {texts[why.problem]}"
 
 
-FAILURE_TEXTS = {
-    InputProblem.NOT_FOUND: "the blob store does not have it; send it again and submit",
-    InputProblem.WRONG_BYTES: "its bytes are others than its digest or size says",
-    InputProblem.UNSAFE_PATH: "it leads out of the work directory, or its set is damaged",
-    InputProblem.SAME_PATH: "a file in one input is a folder in another",
-    InputProblem.NO_MATCH: "no file matches its pattern",
-    InputProblem.TOO_LARGE: "a work directory cannot have so many files or bytes",
-    InputProblem.IMAGE_NOT_FOUND: "no registry has it",
-    InputProblem.IMAGE_NOT_HERE: "the node does not have it, and `pull: never` fetches none",
-    InputProblem.WRONG_ARCHITECTURE: "it is for other processors than the node has",
-    InputProblem.REGISTRY_DENIED: "the registry refuses the credentials, or wants some",
-    InputProblem.REGISTRY_UNREACHABLE: "the node does not reach the registry",
-    InputProblem.ENGINE_AWAY: "the container engine of the node does not answer",
-    InputProblem.ENGINE_FAILED: "the container engine of the node failed",
-    InputProblem.DISK_FULL: "the disk of the node is full",
-    InputProblem.DISK_FAILED: "the disk of the node refused it",
-    InputProblem.URL_FAILED: "its URL failed",
-    InputProblem.REFUSED: "the server refused it",
-    InputProblem.TIMED_OUT: "it did not come in time",
-    InputProblem.AGENT_FAILED: "the agent failed; its log has more",
-}
-
-
-def _inputs_failed(why: attempts.InputsFailed, _: Visible | None) -> str:
-    failure = why.failure
-    detail = f" ({failure.detail})" if failure.detail else ""
-    kind = "image" if failure.problem in IMAGE_PROBLEMS else "input"
-    subject = f"{kind} {failure.path}" if failure.path else "inputs"
-    return f"{subject}: {FAILURE_TEXTS[failure.problem]}{detail}"
-
-
-GAP_TEXTS = {
-    OutputProblem.MISSING: "no file matches",
-    OutputProblem.TOO_LARGE: "too large",
-    OutputProblem.TOO_MANY: "too many files",
-    OutputProblem.NOT_A_FILE: "not a regular file, or a link that leaves the work directory",
-    OutputProblem.UNREADABLE: "the agent cannot read it",
-    OutputProblem.CHANGED: "it changed while it was read",
-    OutputProblem.NOT_STORED: "it could not be stored in time",
-    OutputProblem.PROJECT_FULL: "the project has no room for more files",
-}
-
-
-def _gaps_text(gaps: tuple[OutputGap, ...], more: int) -> str:
-    texts = [f"{gap.path or 'all outputs'} ({GAP_TEXTS[gap.problem]})" for gap in gaps]
-    return ", ".join(texts) + (f" and {more} more" if more else "")
-
-
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
-    **CACHE_SENTENCES,
+    **FILE_SENTENCES,
     attempts.Submitted: "submitted",
     attempts.RecoveredFromAgent: "submitted to an earlier server",
     attempts.NotReported: "no agent reported it",
@@ -332,12 +283,11 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.KilledBySignal: "{step}killed by signal {signal}{detail}",
     attempts.TimeoutExceeded: "{step}timeout of {limit_ms} exceeded",
     attempts.StartFailed: lambda why, _: _value("step", why.step, None) + (why.error or "could not be started"),
-    attempts.InputsFailed: _inputs_failed,
     attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
     attempts.ResultNotKept: _result_not_kept,
-    attempts.OutputsMissing: lambda why, _: f"required outputs are missing: {_gaps_text(why.gaps, why.more)}",
-    attempts.OutputsNotKept: lambda why, _: f"outputs not kept: {_gaps_text(why.gaps, why.more)}",
+    attempts.OutputsMissing: lambda why, _: f"required outputs are missing: {gaps_text(why.gaps, why.more)}",
+    attempts.OutputsNotKept: lambda why, _: f"outputs not kept: {gaps_text(why.gaps, why.more)}",
     attempts.LeaseExpired: "lease of node {node} expired",
     attempts.StoppedByNode: "node {node} stopped it",
     attempts.StreamClosed: "node {node} disconnected",

@@ -76,7 +76,7 @@ class CopyNode:
         self._count += 1
         order = CopyOrder(f"c{self._count}", 1, path, digest, name, room, is_file and bool(digest))
         self.server.orders.append(order)
-        self.copies.look()
+        self.copies.wake()
         return order
 
     async def report(self, order: CopyOrder) -> CopyReport:
@@ -206,7 +206,7 @@ async def test_a_run_that_ends_in_the_middle_ends_its_copies(tmp_path: Path, mon
         assert report.problem == CopyProblem.NOT_RUNNING and not (node.work / "f").exists()
 
 
-async def test_a_folder_is_read_with_what_cannot_travel_said(tmp_path: Path) -> None:
+async def test_a_folder_is_read_with_a_list_of_what_cannot_travel(tmp_path: Path) -> None:
     async with copying_node(tmp_path) as node:
         (node.work / "d" / "empty").mkdir(parents=True)
         (node.work / "d" / "file").write_bytes(b"x")
@@ -232,7 +232,7 @@ async def test_names_that_look_like_patterns_are_names(tmp_path: Path) -> None:
             assert entry.path == name and isinstance(entry, FileEntry) and entry.digest == digest_of(name.encode())
 
 
-async def test_a_file_that_grows_has_its_first_size_and_that_is_said(
+async def test_a_file_that_grows_has_its_first_size_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with copying_node(tmp_path) as node:

@@ -38,7 +38,7 @@ def test_some_are_carried_out_at_a_time_and_each_once() -> None:
     assert progress.wanted(orders, 0) == []
     assert progress.finished(done(0), 1) == [SendReport(done(0)), BeginCopy(orders[-1])]
     assert progress.finished(done(0), 1) == []
-    assert progress.wanted(orders, 2) == [SendReport(done(0))], "a server that has forgotten it is told again"
+    assert progress.wanted(orders, 2) == [SendReport(done(0))], "a server that has forgotten it gets it again"
 
 
 def test_what_is_no_longer_wanted_is_left_without_a_report() -> None:

@@ -14,13 +14,13 @@ from roost.agent.files.progress import (
     LeaveInputs,
     LeaveOutputs,
 )
+from roost.agent.health.effects import LeaveHealth
 from roost.agent.machine import (
     LAST_EVENTS_MS,
     LAST_OUTPUTS_MS,
     AgentMachine,
     CompleteLog,
     Effect,
-    LeaveHealth,
     ReleaseLog,
     StopRun,
     TakenOver,

@@ -1,4 +1,4 @@
-"""Copies between a leader and an agent over gRPC: asked for, allowed to be read, told, held, and let go."""
+"""Copies between a leader and an agent over gRPC: asked for, allowed to be read, reported, held, and let go."""
 
 import asyncio
 from collections.abc import AsyncIterator

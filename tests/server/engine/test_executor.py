@@ -80,16 +80,16 @@ async def test_placements_are_reported_and_counted(capsys: pytest.CaptureFixture
     assert perform.placements == {"best_fit": 1}
 
 
-async def test_many_placements_are_told_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_placements_are_logged_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "LINES_AT_ONCE", 2)
     perform, _, _ = performing()
     seen: list[int] = []
 
-    def look() -> None:
+    def watch() -> None:
         seen.append(perform.placements.total())
-        asyncio.get_running_loop().call_soon(look)
+        asyncio.get_running_loop().call_soon(watch)
 
-    asyncio.get_running_loop().call_soon(look)
+    asyncio.get_running_loop().call_soon(watch)
     done = Step()
     done.placed = [Placed(f"default/a.{index}", "n1", "best_fit", ()) for index in range(6)]
     await perform.act(State(), done)

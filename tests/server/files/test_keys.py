@@ -11,7 +11,7 @@ from roost.blobs.s3 import S3Blobs
 from roost.model.events import PutRecords
 from roost.model.records.opaque import OpaqueRecord
 from roost.ports.blobs import BlobsUnavailable, digest_of
-from roost.schema.blob_keys import BlobKeysBody
+from roost.schema.access.blob_keys import BlobKeysBody
 from roost.server.files.keys import NAME, BlobKeys
 from roost.server.pki.encryption import Seal
 from roost.server.pki.secrets import BLOB_KEYS

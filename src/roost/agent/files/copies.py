@@ -44,7 +44,7 @@ class Copies:
         self._reporting: dict[str, CopyReport] = {}
         self._wanted = asyncio.Event()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         self._wanted.set()
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class Copies:
             report = await in_thread(f"copy-{order.id}", lambda: carry_out(order, places, job, client, fetch))
         except TransferStopped:
             return
-        except Exception as error:  # a defect: others go on, and the client is told
+        except Exception as error:  # a defect: others go on, and the client gets the error
             log(f"a copy failed: {''.join(traceback.format_exception(error))}")
             report = CopyReport(order.id, order.token, CopyProblem.FAILED, f"{type(error).__name__}: {error}")
         if self._jobs.get(order.id) is job:
@@ -111,7 +111,7 @@ class Copies:
             self._perform(self._progress.finished(report, self._now_ms()), group)
 
     async def _report(self, report: CopyReport) -> None:
-        """In a job of its own: the copy is over, and its outcome is told even when the server is away for a while."""
+        """In a job of its own: the copy is over, and its outcome is reported even when the server is away."""
         job = TransferJob(asyncio.get_running_loop())
         self._jobs[f"report-{report.id}"] = job
         try:

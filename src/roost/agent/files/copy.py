@@ -1,4 +1,4 @@
-"""One copy into or out of the work directory of a run that goes on. Blocks; the server is told by copies.py.
+"""One copy into or out of the work directory of a run that goes on. Blocks; copies.py reports to the server.
 
 The path is followed through links that stay inside. Afterwards names are opened one by one, and no link is followed.
 """

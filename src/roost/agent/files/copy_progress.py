@@ -1,7 +1,7 @@
 """Which copies into and out of runs an agent carries out. No clock, no I/O: copies.py drives it.
 
 The server says which copies it wants; the agent begins those that are new, and leaves those that are no longer among
-them. A copy is carried out once: a server that has forgotten its outcome is told again.
+them. A copy is carried out once: a server that has forgotten its outcome gets it again.
 """
 
 from collections import OrderedDict

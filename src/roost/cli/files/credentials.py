@@ -10,7 +10,7 @@ from roost.cli.common.format import ago
 from roost.cli.common.output import Output, print_fields
 from roost.cli.common.session import client_output, connect, json_output, showing_group
 from roost.client import Client
-from roost.schema.blob_keys import BlobKeysBody
+from roost.schema.access.blob_keys import BlobKeysBody
 
 
 @showing_group

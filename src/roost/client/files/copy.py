@@ -69,7 +69,7 @@ class Copier:
         try:
             yield from self._kept(path, data)
         finally:
-            with suppress(ClientError):  # it ends by itself, too
+            with suppress(ClientError):  # it also ends by itself
                 self._transport.call("DELETE", path)
 
     def _kept(self, path: str, body: bytes) -> Iterator[CopyView]:

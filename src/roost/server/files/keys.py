@@ -10,7 +10,7 @@ import msgspec
 
 from roost.model.errors import Conflict
 from roost.model.records.opaque import OpaqueRecord
-from roost.schema.blob_keys import BlobKeysBody, BlobKeysView
+from roost.schema.access.blob_keys import BlobKeysBody, BlobKeysView
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable

@@ -1,7 +1,7 @@
 """How outputs look from outside: a summary with their instance; the files themselves are read one by one."""
 
 from roost.model.records.files import FileSet, OutputGap, Outputs
-from roost.schema.reason_text import GAP_TEXTS
+from roost.schema.file_text import GAP_TEXTS
 from roost.schema.work import GapView, OutputsSummary
 
 GAPS_SHOWN = 10  # with an instance: a page of 1,000 stays readable; the outputs on their own have all

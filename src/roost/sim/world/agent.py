@@ -7,6 +7,7 @@ from roost.agent import machine
 from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
 from roost.agent.files.progress import CollectOutputs, FetchInputs
+from roost.agent.health.effects import CheckHealth
 from roost.model.protocol import Hello, Welcome
 from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.ports.driver import Event, RunRequest
@@ -146,7 +147,7 @@ class SimulatedAgent(SimulatedProcess):
                     self._order(keeper.driver.forget, str(token))
                 case Lease(until_ms):
                     self._order(keeper.driver.lease, until_ms)
-                case machine.CheckHealth(token, pause_ms):
+                case CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
                 case FetchInputs(token, inputs):
                     digests = [item.digest for item in inputs if item.digest]

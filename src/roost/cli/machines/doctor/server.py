@@ -22,7 +22,7 @@ from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState
-from roost.schema.blob_keys import BlobKeysView
+from roost.schema.access.blob_keys import BlobKeysView
 from roost.schema.nodes import NodeView
 from roost.schema.servers import HistoryStatus, ServerView, StatusView, TimingView
 

@@ -21,8 +21,8 @@ from roost.model.records.enrolment import JoinRequest
 from roost.model.spec.reading import read
 from roost.model.spec.text import decode_json, decode_yaml
 from roost.ports.blobs import CHUNK_BYTES_MAX
+from roost.schema.access.blob_keys import BlobKeysBody
 from roost.schema.access.secrets import SecretValue
-from roost.schema.blob_keys import BlobKeysBody
 from roost.schema.files import Digests
 from roost.schema.webhooks import HookBody
 from roost.server.operations.work.documents import BODY_BYTES_MAX, Documents

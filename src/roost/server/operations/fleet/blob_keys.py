@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from roost.model.errors import Invalid, NotFound
 from roost.model.records.opaque import OpaqueRecord
-from roost.schema.blob_keys import BlobKeysBody, BlobKeysView
+from roost.schema.access.blob_keys import BlobKeysBody, BlobKeysView
 from roost.server.files.keys import NAME
 from roost.server.operations.context import Call
 from roost.server.pki.secrets import BLOB_KEYS

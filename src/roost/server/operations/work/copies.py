@@ -30,7 +30,7 @@ async def copy_files(
 
     The client names the copy with 32 hexadecimal digits of chance, so that a call may be repeated.
     Into it, each file appears whole. 409 `not_running`: its attempt has not begun, has ended, or ends meanwhile. What
-    is copied counts for the quota of the project until the copy is ended, or nobody asks for it for a minute.
+    is copied counts for the quota of the project until the copy is ended, or a minute passes without a request for it.
     """
     workload = await call.workload(project, name)
     instance_detail(call.engine.state, workload, index)  # whether there is such an instance
@@ -56,7 +56,7 @@ async def end_copy(call: Call, project: str, name: str, index: int, copy: str) -
 
 def _checked(copy: str, project: str, fields: CopyBody) -> CopyRequest:
     if COPY_ID.fullmatch(copy) is None:
-        raise Invalid("copy", "is an id that the client makes: 32 hexadecimal digits")
+        raise Invalid("copy", "this has to be an id that the client makes: 32 hexadecimal digits")
     check_place(fields.path, "path")
     if fields.digest:
         checked_digest(fields.digest)
