@@ -8,7 +8,7 @@ LEVELS = ("user", "sandbox")
 TOOL = "setpriv"  # of util-linux: changes the user of a run that has no slot
 
 
-class Isolation:
+class OrderedIsolation:
     """As ordered. Runs with equal keys may have one slot, one after another."""
 
     def __init__(self, level: str, user: int, group: int, project: str) -> None:

@@ -9,7 +9,7 @@ from roost.keeper.cgroup import Group
 from roost.keeper.containers.order import ContainerOrder
 from roost.keeper.containment import Pen
 from roost.keeper.isolation import LEVELS as ISOLATION_LEVELS
-from roost.keeper.isolation import Isolation
+from roost.keeper.isolation import OrderedIsolation
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.slots.handle import SlotHandle
 from roost.keeper.socket import encode, quote
@@ -226,14 +226,14 @@ def limits(given: object) -> tuple[int, int] | None:
     return found if any(found) else None
 
 
-def isolation_of(given: object) -> Isolation | None:
+def isolation_of(given: object) -> OrderedIsolation | None:
     """None: the run has our own user, and sees what we see."""
     if given is None:
         return None
     if not isinstance(given, dict) or given.get("level") not in ISOLATION_LEVELS:
         raise RunRefused(f"isolation has to be an object with the level {' or '.join(ISOLATION_LEVELS)}, or null")
     user, group = number(given, "user", os.geteuid()), number(given, "group", os.getegid())
-    return Isolation(given["level"], user, group, text(given, "project", ""))
+    return OrderedIsolation(given["level"], user, group, text(given, "project", ""))
 
 
 def container(given: object, *, has_steps: bool) -> ContainerOrder | None:
