@@ -33,6 +33,20 @@ def test_runs_are_in_sandboxes_by_default(tmp_path: Path) -> None:
         assert b"isolation=sandbox" in served.roost("nodes", "show", "node-1").stdout
 
 
+def test_a_hidden_directory_can_be_read_if_the_operator_shows_it(tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho it runs\ntouch $0\n")
+    tool.chmod(0o777)
+    (tmp_path / "hidden").mkdir()
+    with serving(tmp_path / "hidden", "up") as served:
+        assert served.roost("run", "--", str(tool)).returncode != 0
+    (tmp_path / "shown").mkdir()
+    with serving(tmp_path / "shown", "up", "--readable", str(tool.parent)) as served:
+        done = served.roost("run", "--", str(tool))
+        assert done.stdout == b"it runs\n" and done.returncode != 0 and b"Read-only file system" in done.stderr
+
+
 def test_a_health_check_by_a_command_runs_where_its_service_is(tmp_path: Path) -> None:
     with serving(tmp_path, "up") as served:
         assert served.roost("apply", "-f", "-", stdin=SERVICE).returncode == 0

@@ -38,9 +38,9 @@ def isolation_line(wanted: str = "") -> str:
     level, why = chosen_level(wanted or os.environ.get("ROOST_AGENT_ISOLATION", ""))
     user = getpass.getuser()
     if level == "sandbox" and user == "root":
-        return "Runs are in sandboxes: each project has a user of its own, and runs do not see each other."
+        return "Runs are in sandboxes: each project has a user of its own, and runs see no other run and no home directory."
     if level == "sandbox":
-        return f"Runs are in sandboxes, with the user {user}: they do not see each other."
+        return f"Runs are in sandboxes, with the user {user}: they see no other run and no home directory."
     if level == "user":
         return f"Runs have a user for each project and are not in sandboxes ({why}): they see each other."
     return (
@@ -93,15 +93,14 @@ class KeeperHandle:
 
 
 def start_keeper(
-    name: str, directory: Path, agent: list[str], nodes: int, interrupts: Interrupts, hidden: Path
+    name: str, directory: Path, agent: list[str], keeper: list[str], interrupts: Interrupts
 ) -> KeeperHandle:
     """Start a keeper in a session of its own, so that Ctrl-C in a terminal is for `roost up` alone.
 
     One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = ["--agent-log", str(directory / AGENT_LOG_NAME), "--nodes", str(nodes), "--hide", str(hidden)]
-    argv = keeper_argv(directory, agent, *options)
+    argv = keeper_argv(directory, agent, "--agent-log", str(directory / AGENT_LOG_NAME), *keeper)
     pid = running_keeper(directory)
     if pid:
         left = KeeperHandle(name, directory, pid, adopted=True)

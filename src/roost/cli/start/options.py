@@ -57,6 +57,19 @@ def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], D
     return decorate
 
 
+def _readable(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...]) -> list[str]:
+    """As an option of the keeper, which takes them as in PATH."""
+    paths = [str(path.absolute()) for path in values]
+    if wrong := next((path for path in paths if ":" in path), ""):
+        raise click.BadParameter(f"{wrong}: a path here has no colon", ctx, param)
+    return ["--readable", ":".join(paths)] if paths else []
+
+
+readable_option = click.option(
+    "--readable", multiple=True, callback=_readable, metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory that runs in sandboxes can read although it is hidden; repeatable.",
+)  # fmt: skip
 taint_option = click.option(
     "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]",
     help="Taint: only workloads that tolerate it are placed here; `:soft` means prefer other nodes.",
