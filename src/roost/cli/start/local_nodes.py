@@ -38,7 +38,7 @@ def isolation_line(wanted: str = "") -> str:
     level, why = chosen_level(wanted or os.environ.get("ROOST_AGENT_ISOLATION", ""))
     user = getpass.getuser()
     if level == "sandbox" and user == "root":
-        return "Runs are in sandboxes: each project has a user of its own, and runs see no other run and no home directory."
+        return "Runs are in sandboxes, with a user for each project: they see no other run and no home directory."
     if level == "sandbox":
         return f"Runs are in sandboxes, with the user {user}: they see no other run and no home directory."
     if level == "user":
