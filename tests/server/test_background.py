@@ -54,7 +54,7 @@ async def test_a_task_that_the_server_needs_ends_the_server(work: Callable[[], A
 
 # --- every task of a real server, ended in turn ----------------------------------------------------------------------
 
-RESTARTED = ("watchdog", "certificates", "webhooks", "controllers' health", "files", "copies", "logs")
+RESTARTED = ("watchdog", "certificates", "webhooks", "controllers' health", "files", "blob keys", "copies", "logs")
 FATAL = ("engine", "api")
 
 
