@@ -90,7 +90,7 @@ def test_a_file_with_another_digest_is_the_end_before_the_run_began(shared: Prod
     with site() as web:
         submit(shared, "wrong", "echo ran", inputs=[web.input(sha256="0" * 64)])
         shared.wait_until(is_state(shared, "wrong", "failed"))
-        assert "data.bin: the file at the URL has another sha256" in str(instance(shared, "wrong").reason)
+        assert instance(shared, "wrong").message == "input data.bin: its bytes are others than its digest or size says"
         assert log_of(shared, "wrong") == ""
 
 

@@ -305,6 +305,7 @@ def test_without_nodes_actions_wait_and_run_when_one_comes(tmp_path: Path) -> No
     text = "name: early\nactions:\n  - {name: a, steps: [echo a]}\n  - {name: b, needs: [a], steps: [echo b]}\n"
     with Product(agents=0) as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:
         assert run.stderr is not None
+        assert b"is sent; --no-send" in run.stderr.readline()
         assert run.stderr.readline().startswith(b"roost: run early-")
         assert b"no node is online" in run.stderr.readline()
         product.start_agent("late")

@@ -30,7 +30,7 @@ ASKED_BY_ALL = 2  # of these; an admin, who gets furthest, asks all
 ENDLESS = ["changes", "follow_log", "follow_events"]  # streams; their questions are tested beside what they tell
 KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0, "pool": "default", "reservation": "kept",
          "token": "robot", "subject": "ann@example.com", "serial": 1,
-         "digest": f"sha256:{0:064x}"}  # fmt: skip
+         "digest": f"sha256:{0:064x}", "copy": "0" * 32}  # fmt: skip
 COVERAGE = HypothesisTestMode.COVERAGE  # every field missing, too long, of another type ...
 COVERED_BY_OTHERS = ["submit_batch"]  # a list of what `submit` takes: 2,300 cases that are the same
 # What fits may still be a conflict; and who may come in is tested beside this (the token is not one of the case).

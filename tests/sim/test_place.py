@@ -189,7 +189,7 @@ def test_a_driver_is_worth_more_than_room(tmp_path: Path) -> None:
     assert placed(tmp_path, [roomy, tight], [boxed]) == {"x.0": "n2"}
     (pending,) = waiting(tmp_path, [roomy, node("n3", drivers=["process"])], [boxed])
     assert (pending["code"], pending["online"]) == ("unsatisfiable", 2)
-    assert pending["blockers"] == [{"reason": "driver: has no container driver", "nodes": 2}]
+    assert pending["blockers"] == [{"reason": "driver: offers no containers", "nodes": 2}]
 
 
 @pytest.mark.parametrize(

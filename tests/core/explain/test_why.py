@@ -48,7 +48,7 @@ def test_a_capability_no_node_has_is_unsatisfiable_and_tells_every_reason() -> N
     message = {name: why(scene.state, f"default/{name}") for name in ("web", "vm", "gpu", "far", "arm")}
     assert {reported.code for reported in message.values()} == {"unsatisfiable"}
     assert {name: render_text(reported.blockers[0].reason) for name, reported in message.items()} == {
-        "web": "driver: has no container driver",
+        "web": "driver: offers no containers",
         "vm": "driver: has no qemu driver",
         "gpu": "capacity: needs 1 gpu, the largest has 0 gpu",
         "far": "pool: not in far",

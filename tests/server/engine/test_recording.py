@@ -18,6 +18,7 @@ from roost.model import events as happened
 from roost.model.errors import Invalid, Unreadable
 from roost.model.events import Event
 from roost.model.protocol import Hello, Report, Run, Usage
+from roost.model.records.cache import CacheProblem
 from roost.model.records.node import Facts
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.records.plan import BlockerText, Pending, Placing, Plan, Stopping
@@ -73,6 +74,9 @@ SOME_OF_EACH: list[Event] = [
     happened.Reserve(9, Reservation("r", "red", ("a", "b"), 5, 6), 2, "far"),
     happened.Unset(10, "pool", "far"),
     happened.PutRecords(9, (OpaqueRecord("token", "ci", b"hash"), OpaqueRecord("token", "old", None, None))),
+    happened.DeleteCaches(9, "red", ("pip",)),
+    happened.RestoreCache(9, "a", 7, "pip-1", ("pip-",)),
+    happened.SaveCache(9, "a", 7, "pip-1", None, CacheProblem.EMPTY, "x"),
     happened.AttributedRequest(By("ann", "::1"), happened.Cancel(9, "default/a")),
     happened.NodeConnected(11, Hello("a", "machine/2", FACTS, 99, ((RUN, REPORT),))),
     happened.ReportsReceived("a", 1 << 60, 4, (REPORT, Report(8, "running")), True),

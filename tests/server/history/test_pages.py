@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from roost.ports.objects import Objects, ObjectsUnavailable
 from roost.ports.store import LeadTaken
 from roost.stores.postgres.history_pages import PostgresPages
 from roost.stores.postgres.store import PostgresStore
-from tests.components.seaweedfs import config_of, shared_server
+from tests.components.seaweedfs import bucket_of, shared_server
 from tests.server.history.pages_contract import Opener, PagesContract, pages
 
 SEGMENT_BYTES = 1_000
@@ -57,7 +56,7 @@ class TestFiles(SegmentsContract):
 class TestS3(SegmentsContract):
     @pytest.fixture
     def objects(self) -> Objects:
-        objects = S3Objects(msgspec.structs.replace(config_of(shared_server()), prefix=f"roost/{uuid.uuid4().hex}"))
+        objects = S3Objects(bucket_of(shared_server(), prefix=f"roost/{uuid.uuid4().hex}"))
         assert objects.put("other", b"") is None, "the bucket is made with its first object"
         return objects
 

@@ -356,7 +356,7 @@ def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
 def _check_env(document: Document, path: str) -> None:
     between(len(document.env), 0, limits.ENV_MAX, path, "variables")
     check_each(check_variable, [(path, item) for item in document.env.items()])
-    between(len(secret_names(document)), 0, limits.SECRETS_MAX, path, "secrets")
+    between(len(secrets_in(document)), 0, limits.SECRETS_MAX, path, "secrets")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:

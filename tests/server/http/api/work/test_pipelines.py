@@ -55,7 +55,7 @@ async def test_a_run_without_an_id_gets_one_and_a_known_id_is_refused() -> None:
         ({"pipeline": WEB, "run": "a b"}, "run"),
         ({"pipeline": WEB, "only": ["nope"]}, "pipeline.actions"),
         ({"pipeline": pipeline({"name": "a", "needs": ["b"]})}, "pipeline.actions[0].needs[0]"),
-        ({"pipeline": pipeline({"name": "a"}, {"name": "b", "image": "x"})}, "pipeline.actions[1].image"),
+        ({"pipeline": pipeline({"name": "a"}, {"name": "b", "image": "x y"})}, "pipeline.actions[1].image"),
         (
             {"pipeline": pipeline({"name": "a", "needs": ["b"], "env": {"K": {"secret": "none"}}}, {"name": "b"})},
             "pipeline.actions[0].env.K",
