@@ -33,6 +33,8 @@ VARIABLES = (
         "agents",
         "as the option; also `_SERVER`, `_DIR`, `_TAINTS`, `_GPU`, `_GPU_MODEL`, `_ADDRESS`",
     ),
+    ("`ROOST_AGENT_ISOLATION`", "agents, `roost up`", "as `roost agent --isolation`"),
+    ("`XDG_RUNTIME_DIR`", "agents", "where a rootless Podman has its socket"),
     ("`NO_COLOR`", "commands", "set: no colours"),
     ("`XDG_CONFIG_HOME`, `XDG_DATA_HOME`", "all", "in place of `~/.config` and `~/.local/share`"),
     (
