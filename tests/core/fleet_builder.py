@@ -97,6 +97,7 @@ def asked(name: str, **fields: Any) -> tuple[Policy, tuple[str, ...]]:
     rules = ("require", "prefer", "tolerate", "near", "apart", "avoid", "spread", "per_node", "pool", "region",
              "strategy", "gpu_model")  # fmt: skip
     placement = {rule: fields.pop(rule) for rule in rules if rule in fields}
-    document = read_document({"name": name, "command": "true", "placement": placement} | fields)
+    work = {} if "vm" in fields else {"command": "true"}
+    document = read_document({"name": name, "placement": placement} | work | fields)
     policy = check_document(document)
     return policy, selectors_of(document.project, f"{document.project}/{document.name}", policy.labels)

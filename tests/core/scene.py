@@ -220,6 +220,12 @@ def service(name: str, **fields: Any) -> dict[str, Any]:
     return job(name, kind="service", **fields)
 
 
+def vm(name: str, **fields: Any) -> dict[str, Any]:
+    """The document of a virtual machine that any node with QEMU can run."""
+    block = {"kernel": "blob:linux"}
+    return {"name": name, "kind": "vm", "vm": block, "resources": {"cpu": 1, "memory": "64MiB"}} | fields
+
+
 def wanted(document: dict[str, Any]) -> WorkloadSpec:
     """A document as the edge hands it in."""
     return spec_of_document(document)

@@ -214,6 +214,7 @@ class Facts(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     ENFORCES_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
+    VM_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
@@ -247,6 +248,10 @@ class Facts(_message.Message):
     def volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """NAME or NAME:rw: directories for containers"""
 
+    @_builtins.property
+    def vm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """KIND/NAME: images, bridges, firmware and accelerators for virtual machines"""
+
     def __init__(
         self,
         *,
@@ -266,10 +271,11 @@ class Facts(_message.Message):
         user: _builtins.str = ...,
         enforces: _abc.Iterable[_builtins.str] | None = ...,
         volumes: _abc.Iterable[_builtins.str] | None = ...,
+        vm: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "volumes", b"volumes", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "vm", b"vm", "volumes", b"volumes", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

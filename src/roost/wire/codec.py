@@ -105,7 +105,7 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
         dict(packed.resources), dict(packed.labels), packed.zone, packed.rack, packed.region, packed.pool, packed.arch,
         tuple(packed.drivers), packed.gpu_model, tuple(packed.taints), packed.address,
         packed.port_first or PORT_ANY_FIRST, packed.port_last or PORT_ANY_LAST, packed.user, tuple(packed.enforces),
-        tuple(packed.volumes),
+        tuple(packed.volumes), tuple(packed.vm),
     )  # fmt: skip
     runs = tuple([(_unpack_run(run.run), _unpack_report(run.report)) for run in hello.runs])
     return Hello(hello.node, hello.identity, facts, hello.sent_ms, runs, hello.protocol, hello.software)

@@ -5,7 +5,7 @@ import pytest
 from roost.core.explain.why import decision_line, node_report, why
 from roost.model.errors import NotFound
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, outcome, service
+from tests.core.scene import Scene, job, outcome, service, vm
 
 
 def test_no_node_at_all_and_no_node_online() -> None:
@@ -43,7 +43,7 @@ def test_full_just_now_is_insufficient_resources() -> None:
 
 def test_a_capability_no_node_has_is_unsatisfiable_and_tells_every_reason() -> None:
     scene = Scene("a", "b")
-    scene.submit(job("web", image="python:3.12"), job("vm", kind="vm"), job("gpu", resources={"gpu": 1}))
+    scene.submit(job("web", image="python:3.12"), vm("vm"), job("gpu", resources={"gpu": 1}))
     scene.submit(job("far", placement={"pool": "far"}), job("arm", placement={"require": ["arch == 'arm64'"]}))
     message = {name: why(scene.state, f"default/{name}") for name in ("web", "vm", "gpu", "far", "arm")}
     assert {reported.code for reported in message.values()} == {"unsatisfiable"}

@@ -9,7 +9,7 @@ from roost.model.reasons.attempts import NodeReturned, PinnedToLostNode
 from roost.model.reasons.nodes import HeartbeatsMissing
 from roost.model.reasons.reason import NodeLost, RescheduleDisabled, RetriesExhausted
 from roost.schema.reason_text import render
-from tests.core.scene import Scene, job, outcome, service
+from tests.core.scene import Scene, job, outcome, service, vm
 
 
 def test_a_silent_agent_loses_its_placed_and_its_running_instances() -> None:
@@ -80,7 +80,8 @@ def test_a_node_lost_while_stopping_ends_the_instance_as_cancelled() -> None:
 def test_what_is_kept_waits_for_its_node(kind: str) -> None:
     scene = Scene("b")
     scene.hello("a", cpu=8, drivers=("process", "qemu"))
-    scene.submit(job("web", kind=kind, when_lost="pin", resources={"cpu": 5}))
+    document = vm("web") if kind == "vm" else job("web", kind=kind)
+    scene.submit(document | {"when_lost": "pin", "resources": {"cpu": 5, "memory": "64MiB"}})
     scene.running("web.0")
     scene.part("a")
     scene.wait("1h")

@@ -21,6 +21,8 @@ from roost.model.spec.document import (
 )
 from roost.model.spec.problems import ERRORS_MAX
 
+VM = {"kind": "vm", "vm": {"image": "debian"}, "resources": {"memory": "64MiB"}, "command": ""}
+
 
 def taken(**fields: Any) -> tuple[Document, Policy]:
     document = read_document({"name": "web", "command": "true"} | fields)
@@ -90,7 +92,7 @@ def test_every_field_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "driver", "when_lost"),
-    [({}, "process", "reschedule"), ({"image": "x"}, "container", "reschedule"), ({"kind": "vm"}, "qemu", "pin")],
+    [({}, "process", "reschedule"), ({"image": "x"}, "container", "reschedule"), (VM, "qemu", "pin")],
 )
 def test_the_kind_of_work_says_which_driver_and_what_happens_on_loss(
     fields: dict[str, Any], driver: str, when_lost: str

@@ -30,6 +30,7 @@ CODES = {
     "region": "wrong_region",
     "driver": "no_driver",
     "volume": "no_volume",
+    "vm": "no_vm_part",
     "require": "rule_broken",
     "taints": "taint_not_tolerated",
     "gpu_model": "wrong_gpu_model",

@@ -29,7 +29,7 @@ from roost.model.states import InstanceState, RolloutState, WhenLost, WorkloadKi
 
 #: What a run is made of. All else of a document can change while it runs.
 DESTRUCTIVE_FIELDS = (
-    "kind", "image", "container", "volumes", "command", "steps", "env", "ports", "resources", "timeout", "fenced",
+    "kind", "image", "container", "volumes", "vm", "command", "steps", "env", "ports", "resources", "timeout", "fenced",
     "health", "stderr", "outputs",
 )  # fmt: skip
 

@@ -32,6 +32,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     user: str = ""  # whose user the runs have
     enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
     volumes: tuple[str, ...] = ()  # NAME or NAME:rw: directories that its operator gives to containers
+    vm: tuple[str, ...] = ()  # KIND/NAME: images, bridges, firmware and accelerators that it has for virtual machines
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -66,6 +66,7 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=Tr
     affinity: AffinityRules | None = None
     image: str = ""  # of its container: nodes that have it are preferred
     volumes: tuple[str, ...] = ()  # of the node, by name; those that it writes to with `:rw`
+    vm: tuple[str, ...] = ()  # KIND/NAME: images, bridges and firmware of the node that a virtual machine needs
 
 
 class After(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):

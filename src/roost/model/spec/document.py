@@ -7,7 +7,6 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
-from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.template import TemplateUse
 from roost.model.records.workload import After, Ask, Policy
@@ -36,21 +35,28 @@ from roost.model.spec.runs.container import (
     check_image,
     check_volumes,
 )  # fmt: skip
+from roost.model.spec.runs.gang import Gang, gang_of
 from roost.model.spec.runs.retries import Retries, check_retries
+from roost.model.spec.runs.vm import VmBlock, check_vm, seed_secrets, vm_inputs, vm_needs, with_disks
 from roost.model.spec.runs.work import check_work
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
 from roost.model.states import StderrMode, WhenFull, WhenLost, WorkloadKind
 
 #: What these may be depends on the kind; without it they cannot be checked.
-OF_A_KIND = ("command", "steps", "container", "volumes", "count", "gang", "health", "schedule", "update", "restart")
-
-
-class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Workloads of one project that start together or not at all: how many instances they have in all."""
-
-    name: str
-    size: int
+OF_A_KIND = (
+    "command",
+    "steps",
+    "container",
+    "volumes",
+    "vm",
+    "count",
+    "gang",
+    "health",
+    "schedule",
+    "update",
+    "restart",
+)
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"condition": "if"}):
@@ -60,6 +66,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     image: str = ""
     container: ContainerBlock | None = None
     volumes: dict[str, str | VolumeBlock] = {}
+    vm: VmBlock | None = None
     command: str | list[str] = ""
     steps: list[str | StepBlock] | None = None  # a line for the shell, or a block
     env: dict[str, str | FromSecret] = {}
@@ -117,8 +124,8 @@ def _wrong_besides(raw: dict[str, Any], path: str) -> tuple[Invalid, ...]:
         with suppress(msgspec.ValidationError):
             if field.encode_name in raw:
                 readable[field.name] = msgspec.convert(raw[field.encode_name], field.type)
-    if "kind" in raw and "kind" not in readable:
-        for name in OF_A_KIND:
+    if {"kind", "vm"} & (raw.keys() - readable.keys()):
+        for name in ("kind", *OF_A_KIND):
             readable.pop(name, None)
     if "command" not in readable and "steps" not in readable:
         readable["command"] = "true"  # what it runs may be in a field that cannot be read
@@ -138,6 +145,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(check_image, document.image, kind, _join(path, "image"))
     check(check_container, document, _join(path, "container"))
     check(check_work, document, path)
+    vm = check(check_vm, document, f"{path}." if path else "")
     check(_check_env, document, _join(path, "env"))
     check(check_labels, document.labels, _join(path, "labels"))
     check(check_outputs, document.outputs, _join(path, "outputs"))
@@ -150,13 +158,15 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(check_retries, retries, _join(path, "retries"))
     when_lost = document.when_lost or (WhenLost.PIN if kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
     deadline_ms, deadline_at_ms = check(_deadline, document.deadline, _join(path, "deadline")) or (0, 0)
-    gang, gang_size = check(_gang, document, _join(path, "gang")) or ("", 0)
+    gang, gang_size = check(gang_of, document, _join(path, "gang")) or ("", 0)
     after = check(after_of, document.after, document.project, document.name, document.count, _join(path, "after"))
     inputs = check(check_inputs, document.inputs, document.project, document.name, _join(path, "inputs"))
+    if not document.inputs and inputs is not None:
+        inputs = vm_inputs(vm)
     check(_check_gates, document, after or (), path)
     policy = Policy(
         kind=kind,
-        ask=check(_ask, document, path),
+        ask=check(_ask, document, vm, path),
         priority=document.priority,
         retries_max=retries.max,
         retry_on=retries.on,
@@ -166,7 +176,7 @@ def check_document(document: Document, path: str = "") -> Policy:
         when_full=document.when_full,
         when_lost=when_lost,
         fenced=document.fenced,
-        grace_ms=check(_duration, document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
+        grace_ms=check(_duration, document.grace, _default_grace_ms(kind), _join(path, "grace")),
         retention_ms=check(_duration, document.retention, limits.DEFAULT_RETENTION_MS, _join(path, "retention")),
         labels=tuple(sorted([*document.labels, *(f"{name}={value}" for name, value in document.labels.items())])),
         gang=gang,
@@ -235,7 +245,7 @@ def secrets_in(document: Document) -> dict[str, str]:
     found = {f"env.{variable}": name for variable, name in secrets_of(document).items()}
     if document.container is not None and document.container.registry is not None:
         found["container.registry.password"] = document.container.registry.password.secret
-    return found
+    return found | seed_secrets(document.vm)
 
 
 def secrets_of(document: Document) -> dict[str, str]:
@@ -289,7 +299,7 @@ _STDERR_KEY = msgspec.msgpack.encode("stderr")
 _MASK_KEY = msgspec.msgpack.encode("mask")
 
 
-def _ask(document: Document, path: str) -> Ask:
+def _ask(document: Document, vm: VmBlock | None, path: str) -> Ask:
     placement = document.placement or Placement()
     here = _join(path, "placement")
     problems = Problems()
@@ -299,7 +309,7 @@ def _ask(document: Document, path: str) -> Ask:
     resources = check(resources_of, document.resources, _join(path, "resources")) or ()
     gpu_milli, gpu_count = check(devices_of, dict(resources).get("gpu", 0), _join(path, "resources.gpu")) or (0, 0)
     ask = Ask(
-        resources=resources,
+        resources=check(with_disks, resources, vm, _join(path, "resources")) or (),
         driver="qemu" if document.kind == WorkloadKind.VM else "container" if document.image else "process",
         pools=check(names_of, placement.pool, f"{here}.pool", "pools"),
         strategy=placement.strategy,
@@ -315,6 +325,7 @@ def _ask(document: Document, path: str) -> Ask:
         image=document.image,
         volumes=check(check_volumes, document.volumes, document.image, _join(path, "volumes")) or (),
         affinity=check(affinity_of, placement, document.project, document.name, document.count, here),
+        vm=vm_needs(vm),
     )
     problems.refuse()
     return ask
@@ -329,22 +340,6 @@ def _ports(document: Document, path: str) -> tuple[int, ...]:
     if len(named) != len(set(named)):
         raise Invalid(path, "two names for one port")
     return tuple(document.ports.values())
-
-
-def _gang(document: Document, path: str) -> tuple[str, int]:
-    """The gang's name (no project has a name with a slash in it, so the two kinds never meet) and its size."""
-    gang = document.gang
-    if not gang:
-        return "", 0
-    if document.kind == WorkloadKind.VM:
-        raise Invalid(path, "a gang is made of jobs or services")
-    if gang is True:
-        between(document.count, 1, limits.GANG_MAX, f"{path.removesuffix('gang')}count", "instances of a gang")
-        return workload_key(document.project, document.name), 0
-    assert isinstance(gang, Gang)
-    check_name(gang.name, f"{path}.name")
-    between(gang.size, max(1, document.count), limits.GANG_MAX, f"{path}.size", "instances of a gang")
-    return f"{document.project}:{gang.name}", gang.size
 
 
 def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
@@ -381,6 +376,10 @@ def _positive(value: Quantity | None, path: str) -> int:
 
 def _duration(value: Quantity | None, default: int, path: str) -> int:
     return default if value is None else duration_ms(value, path)
+
+
+def _default_grace_ms(kind: WorkloadKind) -> int:
+    return limits.DEFAULT_VM_GRACE_MS if kind == WorkloadKind.VM else limits.DEFAULT_GRACE_MS
 
 
 def _join(path: str, field: str) -> str:

@@ -86,6 +86,10 @@ def check_facts(facts: Facts) -> None:
         raise Invalid("drivers", f"a node may have {DRIVERS_MAX} drivers; this one has {len(facts.drivers)}")
     for driver in facts.drivers:
         check_name(driver, "drivers")
+    if len(facts.vm) > limits.VM_OFFERS_MAX:
+        raise Invalid("vm", f"a node may offer {limits.VM_OFFERS_MAX} images and bridges to virtual machines")
+    for offer in facts.vm:
+        check_name(offer.partition("/")[2], "vm")
     if unknown := set(facts.enforces) - set(ENFORCEABLE):
         raise Invalid("enforces", f"a node can enforce {', '.join(ENFORCEABLE)}, not {min(unknown)!r:.40}")
 

@@ -248,12 +248,13 @@ def test_pools_and_regions_that_are_named_are_the_only_ones() -> None:
 
 def test_work_goes_to_nodes_that_have_its_driver() -> None:
     builder = FleetBuilder()
-    builder.node("a", drivers=("process",))
-    builder.node("b", drivers=("container", "process"))
-    builder.node("c", drivers=("qemu",))
+    builder.node("a", drivers=("process",), memory="2GiB")
+    builder.node("b", drivers=("container", "process"), memory="2GiB")
+    builder.node("c", drivers=("qemu",), memory="2GiB")
+    machine = {"kind": "vm", "vm": {"kernel": "blob:linux"}, "resources": {"memory": "1GiB"}}
     assert builder.place("box", image="python:3.12") == "b"
-    assert builder.place("machine", kind="vm") == "c"
-    assert builder.blockers("machine", kind="vm") == {"driver: has no qemu driver": 2}
+    assert builder.place("machine", **machine) == "c"
+    assert builder.blockers("other", **machine) == {"driver: has no qemu driver": 2}
 
 
 # countable resources

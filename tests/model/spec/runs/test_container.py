@@ -95,4 +95,4 @@ def test_a_node_has_to_offer_volumes_as_they_are_used() -> None:
 
 def test_what_is_for_containers_needs_an_image() -> None:
     assert refusals(image="", command="x", container={}, volumes={"a": "/a"}) == ["container", "volumes"]
-    assert refusals(kind="vm") == ["image"]
+    assert refusals(kind="vm") == ["image", "vm"]

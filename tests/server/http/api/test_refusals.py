@@ -36,7 +36,7 @@ VALUES: list[tuple[dict[str, Any], int, str]] = [
     ({"name": "x", "steps": [{"run": "true"}], "command": "true"}, 422, "command"),
     ({"name": "x", "steps": [{"run": "true", "image": "y"}]}, 422, "steps[0].image"),
     ({"name": "x", "command": "true", "image": "python:3.12 --privileged"}, 422, "image"),
-    ({"name": "x", "kind": "vm"}, 422, "kind"),
+    ({"name": "x", "kind": "vm"}, 422, "vm"),
     ({"name": "x", "command": "true", "cuont": 3}, 422, "cuont"),
     ({"name": "x", "command": "true", "count": 10**12}, 422, "count"),
     ({"name": "x", "command": "true", "count": 10**300}, 422, "count"),

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roost.core.placement.filters import affinity, availability, gpu, location, ports, resources, rules, spread, volumes
+from roost.core.placement.filters import (
+    affinity,
+    availability,
+    gpu,
+    location,
+    ports,
+    resources,
+    rules,
+    spread,
+    vms,
+    volumes,
+)
 from roost.core.state.fleet import Fleet, Mask
 from roost.model.records.workload import Ask
 
@@ -43,6 +54,7 @@ STATIC: list[StaticFilter] = [
     StaticFilter("region", location.region_mask, lambda _, ask, __: f"region: not in {' or '.join(ask.regions)}"),
     StaticFilter("driver", location.driver_mask, location.explain_driver),
     StaticFilter("volume", volumes.volumes_mask, volumes.explain_volumes),
+    StaticFilter("vm", vms.vm_mask, vms.explain_vm),
     StaticFilter("require", rules.require_mask, rules.explain_require),
     StaticFilter("taints", availability.taints_mask, availability.explain_taints),
     StaticFilter(

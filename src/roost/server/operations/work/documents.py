@@ -31,10 +31,6 @@ QUICK_DOCUMENTS_MAX = 50  # checked at once: 35 µs each, 250 µs with as many a
 QUICK_RULES_MAX = 8  # compiled at once: 0.1 ms each, 1.5 ms for the longest
 RULES_MAX = 256  # different ones in a request: the server compiles them, and keeps 4,096
 PIECE = 100  # specifications that are unpacked at once: less than a millisecond
-#: Drivers that do not exist yet, with the field of a document that asks for one.
-NO_DRIVER = {
-    "qemu": ("kind", "virtual machines cannot be run yet; use a job or a service"),
-}
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -132,7 +128,6 @@ def _checked(
         path = f"[{number}]" if is_list else ""
         spec = problems.check(_spec, raw, path, finder)
         if spec is not None:
-            problems.check(check_driver, spec, path)
             problems.check(_check_single, documents, spec)
         wanted.append(spec)
         if spec is not None:
@@ -169,13 +164,6 @@ def _spec(raw: Any, path: str, finder: TemplateFinder | None) -> WorkloadSpec:
 def _check_single(documents: Documents, spec: WorkloadSpec) -> None:
     if documents.one_instance and (spec.count != 1 or spec.policy.schedule):
         raise Invalid("template", "what is followed is one instance that runs once; schedule it, and attach to a run")
-
-
-def check_driver(spec: WorkloadSpec, path: str) -> None:
-    """Refuse work that no driver can run: it would never start."""
-    if spec.policy.ask.driver in NO_DRIVER:
-        field, message = NO_DRIVER[spec.policy.ask.driver]
-        raise Invalid(f"{path}.{field}" if path else field, message)
 
 
 def _rules_of(wanted: Iterable[WorkloadSpec]) -> Iterator[str]:

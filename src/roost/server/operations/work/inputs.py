@@ -9,6 +9,7 @@ from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.model.events import WorkloadSpec
 from roost.model.records.files import FileSet
 from roost.model.spec.files import BLOB
+from roost.model.states import WorkloadKind
 from roost.server.files.sets import complete_set
 from roost.server.operations.context import Call
 from roost.server.operations.work.named_files import KIND, named_in
@@ -43,7 +44,8 @@ async def _with_files(
     for position, item in enumerate(inputs):
         if item.files is None:
             continue
-        source, path = item.files.digest, f"{prefix}inputs[{position}].from"
+        field = f"vm.{item.to}" if spec.policy.kind == WorkloadKind.VM else f"inputs[{position}].from"
+        source, path = item.files.digest, f"{prefix}{field}"
         if (spec.project, source) not in known:
             if len(known) >= SETS_MAX:
                 raise Invalid(path, f"a request may have {SETS_MAX:,} different sets of files; send several requests")

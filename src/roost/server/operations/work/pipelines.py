@@ -23,7 +23,6 @@ from roost.server.operations.work.documents import (
     QUICK_RULES_MAX,
     Documents,
     RuleLimit,
-    check_driver,
     count_rules,
     decoded,
     pack,
@@ -117,7 +116,6 @@ def _expanded(body: PipelineStart, run: str) -> tuple[Expanded, list[Job]]:
         pipeline, jobs = jobs_of(body.pipeline, body.run or run, options)
         problems, rules = Problems(), RuleLimit()
         for job in jobs:
-            problems.check(check_driver, job.spec, job.path)
             problems.check(rules.add, job.spec, f"{job.path}.placement")
         problems.refuse()
     places = tuple(JobPlace(job.path, job.action.title, job.service, job.needs) for job in jobs)
