@@ -159,6 +159,8 @@ class AgentMachine:
             case driver.StepBegan():
                 self.actor.stepped(int(event.id), event.step, now)
                 return []
+            case driver.PowerChanged():
+                return [LogLine(f"run {event.id}: {event.problem}")] if event.problem else []
             case driver.Ended():
                 return self._ended(event, now)
             case driver.KnownRuns():

@@ -12,6 +12,7 @@ from roost.keeper.clock import NEVER
 from roost.keeper.rules import Host, Rules
 from roost.keeper.run import KeeperRun, RunRefused
 from roost.model.records.node import ENFORCEABLE
+from roost.model.states import PowerAction
 from roost.ports.driver import Event, KnownRuns, Order, Refusal, RunRequest, StartRefused, StopReason, Tell
 
 SIGKILL, SIGTERM = 9, 15
@@ -65,6 +66,10 @@ class FakeDriver(Host):
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
         order: dict[str, object] = {"id": id, "grace_ms": grace_ms, "why": why.value, "detail": detail}
         self._obey(self.rules.stop, Order.STOP, order)
+
+    def power(self, id: str, serial: int, action: PowerAction, grace_ms: int) -> None:
+        order: dict[str, object] = {"id": id, "serial": serial, "action": action.value, "grace_ms": grace_ms}
+        self._obey(self.rules.power, Order.POWER, order)
 
     def forget(self, id: str) -> None:
         self._obey(self.rules.forget, Order.FORGET, {"id": id})

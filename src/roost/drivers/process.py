@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 
+from roost.model.states import PowerAction
 from roost.ports.driver import Event, RunRequest, StopReason, Tell
 
 PING_S = 2.0  # the keeper takes an agent that says nothing for 10 s for hung
@@ -54,6 +55,9 @@ class ProcessDriver(asyncio.Protocol):
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
         self._order({"do": "stop", "id": id, "grace_ms": grace_ms, "why": why, "detail": detail})
+
+    def power(self, id: str, serial: int, action: PowerAction, grace_ms: int) -> None:
+        self._order({"do": "power", "id": id, "serial": serial, "action": action, "grace_ms": grace_ms})
 
     def forget(self, id: str) -> None:
         self._order({"do": "forget", "id": id})

@@ -145,8 +145,10 @@ class Keeper:
             self.runs.rules.stop(order, now)
         elif do == "lease":
             self.runs.rules.lease(number(order, "until", 0), now)
+        elif do == "power":
+            self.runs.rules.power(order, now)
         elif do != "ping":
-            raise RunRefused("an order has a `do`: start, stop, lease, forget or ping")
+            raise RunRefused("an order has a `do`: start, stop, power, lease, forget or ping")
 
     def _end(self, now: int) -> None:
         """First the runs, while the agent can still tell about them; then the agent. Asked twice: no more grace."""

@@ -46,6 +46,9 @@ class Host:
     def kill(self, run: KeeperRun) -> None:
         """End the processes of a run, whatever they do."""
 
+    def command(self, run: KeeperRun, serial: int, action: str, grace_ms: int) -> None:
+        """Change the power state of a virtual machine. Its supervisor answers with `Rules.powered`."""
+
     def finished(self, run: KeeperRun, now: int) -> int:
         """Nothing of a run is left: clear away what it used. Returns the size of its log, and sets `stderr_size`."""
         return 0
@@ -108,6 +111,31 @@ class Rules:
                 run.why = text(order, "why", "")
                 run.detail = text(order, "detail", "", orders.DETAIL_LENGTH_MAX)
             self._stop(run, "stopped", number(order, "grace_ms", run.grace_ms), now)
+
+    def power(self, order: dict[str, object], now: int) -> None:
+        """Pass a command on to the supervisor of a machine. What it has carried out already is left. Raises
+        RunRefused."""
+        run = self.known.get(text(order, "id"))
+        if run is None:
+            raise RunRefused("no such run", orders.NO_SUCH_RUN)
+        if run.machine is None:
+            raise RunRefused("the run is no virtual machine")
+        serial, action = number(order, "serial", 0), text(order, "action")
+        if action not in orders.POWER_ACTIONS:
+            raise RunRefused(f"action has to be one of {', '.join(orders.POWER_ACTIONS)}")
+        if run.ended or run.state == "stopping" or serial <= run.power_serial:
+            return
+        run.power_asked = (serial, action, number(order, "grace_ms", run.grace_ms))
+        if run.pid:
+            self.host.command(run, *run.power_asked)
+
+    def powered(self, run: KeeperRun, power: str, serial: int, problem: str, now: int) -> None:
+        """The supervisor of a machine tells its power state."""
+        if run.ended:
+            return
+        run.power, run.power_serial = power, serial
+        what = encode({"power": power, "serial": serial, "at": now, "problem": problem})
+        self.host.emit(f'{{"event":"power","id":{run.quoted},{what[1:]}', now, HOLD_MS)
 
     def forget(self, order: dict[str, object], now: int) -> None:
         """Drop an ended run. Raises RunRefused."""
@@ -179,6 +207,8 @@ class Rules:
         if run.step == 0:
             limits = f',"limits":{encode(run.limits_said)}' if run.limits_said else ""
             self.host.emit(f'{{"event":"started","id":{run.quoted},"pid":{run.pid},"at":{now}{limits}}}', now, HOLD_MS)
+            if run.power_asked is not None:  # while it waited for another run
+                self.host.command(run, *run.power_asked)
         if len(run.steps) > 1:
             where = f'"step":{run.step},"pid":{run.pid},"at":{now},"log_offset":{run.log_offset}'
             before = run.codes[-1] if run.codes else "null"

@@ -10,6 +10,7 @@ from roost.keeper.containers.order import ContainerOrder
 from roost.keeper.containment import Pen
 from roost.keeper.isolation import LEVELS as ISOLATION_LEVELS
 from roost.keeper.isolation import OrderedIsolation
+from roost.keeper.machines.order import MachineOrder
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.slots.handle import SlotHandle
 from roost.keeper.socket import encode, quote
@@ -23,6 +24,7 @@ STEPS_MAX = 1_000
 NUMBER_MAX = 1 << 53  # what JSON carries exactly
 DETAIL_LENGTH_MAX = 1_000
 INVALID, CLOSING, FULL, NO_SUCH_RUN, NOT_ENDED = "invalid", "closing", "full", "no_such_run", "not_ended"
+POWER_ACTIONS = ("start", "stop", "pause", "resume", "reboot", "reset")
 _NOTHING: dict[str, str] = {}
 
 
@@ -62,6 +64,8 @@ class KeeperRun:
     limits_said = ""
     after = ""  # the run whose end it waits for
     ended = ""  # the event of its end
+    power = ""  # of its machine, as its supervisor says
+    power_asked: tuple[int, str, int] | None = None  # the last command for it: serial, action, grace in ms
 
     def __init__(self, run_id: str, order: dict[str, object], mark: str, now: int) -> None:
         self.id = run_id
@@ -78,6 +82,8 @@ class KeeperRun:
         self.limits = limits(order.get("limits"))
         self.isolation = isolation_of(order.get("isolation"))
         self.container = container(order.get("container"), has_steps=len(self.steps) > 1)
+        self.machine = machine(order.get("machine"))
+        self.power_serial = self.machine.power_serial if self.machine is not None else 0  # the last that it carried out
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
 
     @property
@@ -86,7 +92,10 @@ class KeeperRun:
 
     def record(self) -> str:
         names = ("id", "state", "note", "leased", "pid", "step", "started_at", "after")
-        head = encode({name: getattr(self, name) for name in names} | {"limits": self.limits_said})
+        more: dict[str, object] = {"limits": self.limits_said}
+        if self.power:
+            more |= {"power": self.power, "power_serial": self.power_serial}
+        head = encode({name: getattr(self, name) for name in names} | more)
         return f'{head[:-1]},"ended":{self.ended or "null"}}}'
 
     def slim(self) -> None:
@@ -239,6 +248,13 @@ def isolation_of(given: object) -> OrderedIsolation | None:
 def container(given: object, *, has_steps: bool) -> ContainerOrder | None:
     try:
         return None if given is None else ContainerOrder(given, has_steps=has_steps)
+    except ValueError as error:
+        raise RunRefused(str(error)) from None
+
+
+def machine(given: object) -> MachineOrder | None:
+    try:
+        return None if given is None else MachineOrder(given)
     except ValueError as error:
         raise RunRefused(str(error)) from None
 

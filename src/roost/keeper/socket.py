@@ -12,7 +12,7 @@ OUT_MAX = 4 << 20  # 20,000 events without a reader; the next connection gets th
 READ_SIZE = 1 << 16
 HOLD_MS = 2  # for which news that can wait do: a short run's start and end are one message, and wake the agent once
 SOCKET_NAME = "keeper.sock"
-PROTOCOL = 2  # grows with every change that the other side has to understand; an agent refuses another number
+PROTOCOL = 3  # grows with every change that the other side has to understand; an agent refuses another number
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 quote = json.encoder.encode_basestring_ascii  # what `encode` does with a string, without the way there

@@ -45,6 +45,23 @@ class WorkloadState(StrEnum):
     SKIPPED = "skipped"
 
 
+class Power(StrEnum):
+    """Of a virtual machine whose instance runs. A stopped one keeps its node, its disks and its resources."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class PowerAction(StrEnum):
+    START = "start"
+    STOP = "stop"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REBOOT = "reboot"  # its operating system shuts down, and starts again
+    RESET = "reset"  # at once, as with the button
+
+
 class NodeStatus(StrEnum):
     READY = "ready"
     SUSPECT = "suspect"

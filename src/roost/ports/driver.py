@@ -9,6 +9,7 @@ import msgspec
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.result import Result
 from roost.model.records.secret import Hidden
+from roost.model.states import Power, PowerAction
 
 
 class Order(StrEnum):
@@ -18,6 +19,7 @@ class Order(StrEnum):
     LEASE = "lease"
     PING = "ping"
     SHUTDOWN = "shutdown"
+    POWER = "power"
 
 
 class StopReason(StrEnum):
@@ -60,6 +62,47 @@ class Container(msgspec.Struct, frozen=True):
     create: dict[str, Any]  # as the engine takes it, without the environment
 
 
+class MachineDisk(msgspec.Struct, frozen=True):
+    """A disk of a virtual machine: empty, or what differs from an image, which stays as it is."""
+
+    name: str
+    size: int = 0  # bytes; 0: as large as its image
+    base: str = ""  # the file of its image; empty: an empty disk
+    content: str = ""  # what tells the content of the image from another; empty: the file's size and time do
+    retention_ms: int = 0  # how long it stays on the node after the last run that had it
+
+
+class MachineNetwork(msgspec.Struct, frozen=True):
+    mode: str = "none"  # none | user | bridge
+    mac: str = ""
+    bridge: str = ""  # the interface on the node
+    restrict: bool = False
+    forward: list[tuple[int, int]] = []  # (port of the node, port in the machine)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A virtual machine in place of processes. The run has one step, which names it and is not executed.
+
+    Files of its cloud-init seed are secrets of the run: `user-data`, `meta-data` and `network-config`.
+    """
+
+    dir: str  # of its disks: a later run of the same instance goes on with them
+    program: str  # QEMU
+    memory: int  # bytes
+    processors: int = 1
+    accel: str = "tcg"  # kvm | tcg
+    firmware: str = ""  # the file of the firmware; empty: the BIOS of QEMU
+    kernel: str = ""
+    initrd: str = ""
+    cmdline: str = ""
+    disks: list[MachineDisk] = []
+    network: MachineNetwork = MachineNetwork()
+    has_console: bool = True
+    has_seed: bool = False
+    power: Power = Power.RUNNING  # how it begins
+    power_serial: int = 0  # commands up to this one are carried out already
+
+
 class Isolation(msgspec.Struct, frozen=True):
     """How a run is kept apart: `sandbox`, or `user` where there is only another user. Its files are of that user."""
 
@@ -92,6 +135,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
     container: Container | None = None
     isolation: Isolation | None = None  # None: it may do what its driver may
+    machine: Machine | None = None
 
     @property
     def owner(self) -> int | None:
@@ -115,6 +159,16 @@ class StepBegan(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     log_offset: int = 0
     before: int | None = None
     pid: int = 0
+
+
+class PowerChanged(msgspec.Struct, frozen=True, tag_field="event", tag="power"):
+    """The power state of a virtual machine, also where its guest has changed it or a command has changed nothing."""
+
+    id: str
+    power: Power
+    serial: int  # of the last command that was carried out, or could not be
+    at: int
+    problem: str = ""  # why the command could not be carried out
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
@@ -149,6 +203,8 @@ class KnownRun(msgspec.Struct, frozen=True):
     limits: str = ""
     ended: Ended | None = None
     after: str = ""  # the run it waits for, which may be another than ordered: that one may be gone
+    power: Power | None = None  # of a virtual machine
+    power_serial: int = 0
 
 
 class KnownRuns(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
@@ -170,18 +226,21 @@ class StartRefused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"
     reason: Refusal = Refusal.INVALID
 
 
-Event = KnownRuns | Started | StepBegan | Ended | StartRefused
+Event = KnownRuns | Started | StepBegan | PowerChanged | Ended | StartRefused
 Tell = Callable[[Event], None]
 
 
 class Driver(Protocol):
-    """Four orders; none waits. Events go to the callback that the driver was made with."""
+    """Five orders; none waits. Events go to the callback that the driver was made with."""
 
     def start(self, run: RunRequest) -> None:
         """Begin a run; an id that is known is not begun again."""
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
         """TERM, grace, KILL. Asked again, the shorter grace holds."""
+
+    def power(self, id: str, serial: int, action: PowerAction, grace_ms: int) -> None:
+        """Change the power state of a virtual machine; a serial that it has carried out already changes nothing."""
 
     def forget(self, id: str) -> None:
         """Drop what is known of a run that has ended."""

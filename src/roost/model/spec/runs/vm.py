@@ -93,7 +93,7 @@ class VmBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     accel: Accel = Accel.AUTO
 
 
-class Machine(Protocol):
+class VmDocument(Protocol):
     """The fields of a document that matter here."""
 
     kind: WorkloadKind
@@ -103,7 +103,7 @@ class Machine(Protocol):
     vm: VmBlock | None
 
 
-def check_vm(document: Machine, path: str) -> VmBlock | None:
+def check_vm(document: VmDocument, path: str) -> VmBlock | None:
     """The block, if there is nothing wrong with it. `path`: of the document, with a dot if it is not empty."""
     if document.kind != WorkloadKind.VM:
         if document.vm is not None:
@@ -122,7 +122,7 @@ def check_vm(document: Machine, path: str) -> VmBlock | None:
     return block
 
 
-def _check_fields(document: Machine, path: str) -> None:
+def _check_fields(document: VmDocument, path: str) -> None:
     for name, instead in NOT_OF_VMS.items():
         if getattr(document, name):
             raise Invalid(f"{path}{name}", f"a vm has no {name}; {instead}")
