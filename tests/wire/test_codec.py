@@ -2,10 +2,11 @@
 
 import pytest
 
-from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
+from roost.model.protocol import Answer, Beat, Drop, Hello, PowerOrder, Report, Run, Stop, Usage, Welcome
 from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
+from roost.model.states import PowerAction
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
 
@@ -21,6 +22,7 @@ WITH_INPUTS = Run(
         RunInput("x", url="https://example.org/x", sha256="0" * 64),
     ),
 )  # fmt: skip
+STOPPED = Run(4, "default/machine", 0, 1, b"", power="stopped")
 PLAIN = Run(2, "default/job", 0, 1, b"")
 RESULT = Result(b'{"n":1}', size=9)
 REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12, 3, RESULT)
@@ -45,6 +47,8 @@ FACTS = Facts(
         Beat(1, 2, 3, 4, tuple(OUTPUTS)),
         Beat(1, 2, 3, 4, (Report(4, "ended", cause="error", inputs_failed=NO_URL),)),
         Hello("n", "machine/1", FACTS, 9, ((WITH_INPUTS, OUTPUTS[0]),)),
+        Hello("n", "machine/1", FACTS, 9, ((STOPPED, Report(4, "running", power="stopped", power_serial=1 << 60)),)),
+        Beat(1, 2, 3, 4, (Report(4, "running", power="paused", power_serial=2, power_problem="no answer"),)),
     ],
 )
 def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
@@ -55,6 +59,7 @@ def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
     "frame",
     [
         Welcome(1, 2, 3, 4, (RUN, PLAIN, Stop(5, 6, "asked for"), Drop(7))),
+        Welcome(1, 2, 3, 4, (STOPPED, PowerOrder(5, 6, PowerAction.STOP, 7), PowerOrder(5, 8, PowerAction.RESET))),
         Answer(1, 2, 3, 4, 5, True, (RUN,), 9_000),
         Answer(1),
         Answer(1, 2, 3, 4, 5, True, (WITH_INPUTS,)),
@@ -79,8 +84,12 @@ UNKNOWN_FIELD = b"\x98\x06\x01"  # number 99, of a release to come
 
 @pytest.mark.parametrize(
     "order",
-    [pb.Order(), pb.Order(run=pb.Run.FromString(pb.Run(token=2).SerializeToString() + UNKNOWN_FIELD))],
-    ids=["kind", "field"],
+    [
+        pb.Order(),
+        pb.Order(run=pb.Run.FromString(pb.Run(token=2).SerializeToString() + UNKNOWN_FIELD)),
+        pb.Order(power=pb.Power(token=2, serial=3, action="hibernate")),
+    ],
+    ids=["kind", "field", "action"],
 )
 def test_an_order_that_this_release_does_not_know_is_not_half_followed(order: pb.Order) -> None:
     known = pb.Order(drop=pb.Drop(token=1))

@@ -13,7 +13,7 @@ from roost.model.records.files import InputFailure, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.records.secret import Handed
-from roost.model.states import AttemptState, EndCause
+from roost.model.states import AttemptState, EndCause, PowerAction
 
 PROTOCOL = 1  # grows with every change that the other side has to understand; each side refuses another number
 
@@ -43,6 +43,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     env: tuple[tuple[str, str], ...] = ()  # more variables: of this element, and addresses of services it waited for
     after: int = 0  # begin when this attempt has ended, in its room; 0: at once
     inputs: tuple[RunInput, ...] = ()  # files that are in its work directory before it begins
+    power: str = ""  # of a virtual machine: `stopped` if it is to begin so; empty: it boots
     secrets: Handed | None = None  # only on the way from the server's door to the process
 
     def bare(self) -> "Run":
@@ -64,7 +65,16 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
-Order = Run | Stop | Drop
+class PowerOrder(msgspec.Struct, frozen=True, gc=False):
+    """A command for a virtual machine. A node carries out each serial once, and none after a larger one."""
+
+    token: int
+    serial: int
+    action: PowerAction
+    grace_ms: int = 0  # of a stop: how long its guest may take to shut down
+
+
+Order = Run | Stop | Drop | PowerOrder
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +96,9 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     inputs_failed: InputFailure | None = None  # of an end by `error`: which inputs did not come, and why
     image: str = ""  # of a container: the digest of what it runs, once the node has it
     outputs: Outputs | None = None  # of an end: the files that were collected; None: none were asked for
+    power: str = ""  # of a virtual machine that runs
+    power_serial: int = 0  # the last command that its node has carried out, or has failed to
+    power_problem: str = ""  # why that failed
 
 
 class Hello(msgspec.Struct, frozen=True):

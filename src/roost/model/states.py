@@ -96,6 +96,23 @@ class WorkloadKind(StrEnum):
     VM = "vm"
 
 
+class Power(StrEnum):
+    """Of a virtual machine whose instance runs. A stopped one keeps its node, its disks and its allocation."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class PowerAction(StrEnum):
+    START = "start"
+    STOP = "stop"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REBOOT = "reboot"  # its operating system shuts down, and starts again
+    RESET = "reset"  # at once, as with the button
+
+
 class WhenFull(StrEnum):
     QUEUE = "queue"
     REJECT = "reject"
@@ -211,6 +228,18 @@ def _node_moves() -> dict[NodeStatus, frozenset[NodeStatus]]:
         gone: frozenset(),
     }
 
+
+#: From which power states an action is taken, and to which it leads. From that state, it changes nothing.
+POWER_MOVES: Final[dict[PowerAction, tuple[frozenset[Power], Power]]] = {
+    PowerAction.START: (frozenset({Power.STOPPED, Power.RUNNING}), Power.RUNNING),
+    PowerAction.STOP: (frozenset(Power), Power.STOPPED),
+    PowerAction.PAUSE: (frozenset({Power.RUNNING, Power.PAUSED}), Power.PAUSED),
+    PowerAction.RESUME: (frozenset({Power.PAUSED, Power.RUNNING}), Power.RUNNING),
+    PowerAction.REBOOT: (frozenset({Power.RUNNING}), Power.RUNNING),
+    PowerAction.RESET: (frozenset({Power.RUNNING}), Power.RUNNING),
+}
+#: Actions that happen each time: the state before and after them is the same.
+ONE_SHOT: Final = frozenset({PowerAction.REBOOT, PowerAction.RESET})
 
 MOVES: Final = _instance_moves()
 NODE_MOVES: Final = _node_moves()

@@ -456,24 +456,28 @@ class Order(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     DROP_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> Global___Run: ...
     @_builtins.property
     def stop(self) -> Global___Stop: ...
     @_builtins.property
     def drop(self) -> Global___Drop: ...
+    @_builtins.property
+    def power(self) -> Global___Power: ...
     def __init__(
         self,
         *,
         run: Global___Run | None = ...,
         stop: Global___Stop | None = ...,
         drop: Global___Drop | None = ...,
+        power: Global___Power | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["drop", b"drop", "order", b"order", "run", b"run", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drop", b"drop", "order", b"order", "power", b"power", "run", b"run", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop", b"drop", "order", b"order", "run", b"run", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop", b"drop", "order", b"order", "power", b"power", "run", b"run", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["run", "stop", "drop"]  # noqa: Y015
+    _WhichOneofReturnType_order: _TypeAlias = _typing.Literal["run", "stop", "drop", "power"]  # noqa: Y015
     _WhichOneofArgType_order: _TypeAlias = _typing.Literal["order", b"order"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_order) -> _WhichOneofReturnType_order | None: ...
 
@@ -521,6 +525,7 @@ class Run(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -539,6 +544,8 @@ class Run(_message.Message):
     """why it must fail to start: a secret that cannot be had"""
     version: _builtins.int
     """of the workload; 0, from a server that does not know versions: the first"""
+    power: _builtins.str
+    """of a virtual machine: `stopped` if it is to begin so; empty: it boots"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """GPUs it was given"""
@@ -580,10 +587,11 @@ class Run(_message.Message):
         version: _builtins.int = ...,
         env: _abc.Iterable[Global___Variable] | None = ...,
         inputs: _abc.Iterable[Global___RunInput] | None = ...,
+        power: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "inputs", b"inputs", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "version", b"version", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "inputs", b"inputs", "leased", b"leased", "ports", b"ports", "power", b"power", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "version", b"version", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -782,6 +790,38 @@ class Stop(_message.Message):
 Global___Stop: _TypeAlias = Stop  # noqa: Y015
 
 @_typing.final
+class Power(_message.Message):
+    """A command for a virtual machine. A node carries out each serial once, and none after a larger one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    serial: _builtins.int
+    action: _builtins.str
+    """start | stop | pause | resume | reboot | reset"""
+    grace_ms: _builtins.int
+    """of a stop: how long its guest may take to shut down"""
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        serial: _builtins.int = ...,
+        action: _builtins.str = ...,
+        grace_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "grace_ms", b"grace_ms", "serial", b"serial", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Power: _TypeAlias = Power  # noqa: Y015
+
+@_typing.final
 class Drop(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -818,6 +858,9 @@ class Report(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     OUTPUTS_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    POWER_FIELD_NUMBER: _builtins.int
+    POWER_SERIAL_FIELD_NUMBER: _builtins.int
+    POWER_PROBLEM_FIELD_NUMBER: _builtins.int
     INPUTS_FAILED_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
@@ -838,6 +881,12 @@ class Report(_message.Message):
     """of an ended attempt with a log of its stderr: how many bytes that has in the end"""
     image: _builtins.str
     """of a container: the digest of its image"""
+    power: _builtins.str
+    """of a virtual machine that runs: running | paused | stopped"""
+    power_serial: _builtins.int
+    """the last command that its node has carried out, or has failed to"""
+    power_problem: _builtins.str
+    """why that failed"""
     unready: _builtins.bool
     """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
     @_builtins.property
@@ -869,12 +918,15 @@ class Report(_message.Message):
         result: Global___Result | None = ...,
         outputs: Global___Outputs | None = ...,
         image: _builtins.str = ...,
+        power: _builtins.str = ...,
+        power_serial: _builtins.int = ...,
+        power_problem: _builtins.str = ...,
         inputs_failed: Global___InputFailure | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "power", b"power", "power_problem", b"power_problem", "power_serial", b"power_serial", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015

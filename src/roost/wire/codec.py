@@ -16,6 +16,7 @@ from roost.model.protocol import (
     Drop,
     Hello,
     Order,
+    PowerOrder,
     Report,
     Run,
     Stop,
@@ -26,8 +27,10 @@ from roost.model.records.files import FileSet, InputFailure, InputProblem, Outpu
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
-from roost.model.states import AttemptState, EndCause
+from roost.model.states import AttemptState, EndCause, PowerAction
 from roost.wire import agent_pb2 as pb
+
+POWER_ACTIONS = frozenset(PowerAction)
 
 
 def pack_agent(frame: Hello | Beat) -> pb.AgentFrame:
@@ -120,12 +123,16 @@ def _pack_order(order: Order) -> pb.Order:
         return pb.Order(run=packed)
     if isinstance(order, Stop):
         return pb.Order(stop=pb.Stop(**msgspec.structs.asdict(order)))
+    if isinstance(order, PowerOrder):
+        return pb.Order(power=pb.Power(**msgspec.structs.asdict(order)))
     return pb.Order(drop=pb.Drop(token=order.token))
 
 
 def _is_known(order: pb.Order) -> bool:
     kind = order.WhichOneof("order")
-    return kind is not None and not len(UnknownFieldSet(getattr(order, kind)))
+    if kind is None or (kind == "power" and order.power.action not in POWER_ACTIONS):
+        return False
+    return not len(UnknownFieldSet(getattr(order, kind)))
 
 
 def _unpack_orders(orders: Iterable[pb.Order]) -> tuple[Order, ...]:
@@ -138,6 +145,9 @@ def _unpack_orders(orders: Iterable[pb.Order]) -> tuple[Order, ...]:
             unpacked.append(Stop(order.stop.token, order.stop.grace_ms, order.stop.cause))
         elif kind == "drop":
             unpacked.append(Drop(order.drop.token))
+        elif kind == "power":
+            power = order.power
+            unpacked.append(PowerOrder(power.token, power.serial, PowerAction(power.action), power.grace_ms))
     return tuple(unpacked)
 
 
@@ -164,6 +174,7 @@ def _unpack_run(run: pb.Run) -> Run:
         run.submitted_ms, run.serial, tuple(run.devices), tuple(run.ports), run.version or 1,
         tuple([(variable.name, variable.value) for variable in run.env]), run.after,
         tuple([RunInput(item.to, item.digest, item.path, item.url, item.sha256, item.optional) for item in run.inputs]),
+        run.power,
     )  # fmt: skip
 
 
@@ -195,7 +206,8 @@ def _unpack_report(report: pb.Report) -> Report:
         report.stderr_size if report.HasField("stderr_size") else None,
         _unpack_result(report.result) if report.HasField("result") else None,
         _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None, report.image,
-        _unpack_outputs(report.outputs) if report.HasField("outputs") else None,
+        _unpack_outputs(report.outputs) if report.HasField("outputs") else None, report.power, report.power_serial,
+        report.power_problem,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from roost.model.reasons.subjects import HealthEvidence
 from roost.model.records.files import InputFiles, Outputs
 from roost.model.records.result import Result
 from roost.model.records.transition import InstanceStory
-from roost.model.states import InstanceState
+from roost.model.states import InstanceState, Power, PowerAction
 
 
 class Decision(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
@@ -22,6 +22,30 @@ class Decision(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_li
     eligible: int
     considered: int
     candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
+
+
+class PowerState(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
+    """The power of a virtual machine: what is wanted, and what its node reports. Set by core/lifecycle/power.py alone.
+
+    Serials are those of tokens, which only grow, also over a loss of the store: a node tells new commands by them.
+    """
+
+    wanted: Power = Power.RUNNING
+    reported: Power | None = None  # None: this attempt has not reported it
+    action: PowerAction | None = None  # the last command; None: this attempt got none
+    serial: int = 0  # of the last command
+    done: int = 0  # the last serial that its node has carried out, or has failed to
+    problem: str = ""  # why that failed
+
+    @property
+    def is_pending(self) -> bool:
+        """The last command has not been carried out."""
+        return self.serial > self.done
+
+    @property
+    def expected(self) -> Power:
+        """The power state once what is pending is carried out."""
+        return self.wanted if self.is_pending or self.reported is None else self.reported
 
 
 class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -58,6 +82,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
     image: str = ""  # of a container: the digest of what this attempt runs
+    power: PowerState | None = None  # of a virtual machine; None: it was never reported or commanded
     decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
     story: InstanceStory = ()
 

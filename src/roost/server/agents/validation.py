@@ -17,12 +17,14 @@ from roost.model.spec.document import check_document, check_labels, decode_docum
 from roost.model.spec.files import DIGEST, check_place
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
+from roost.model.states import Power
 
 RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
 DRIVERS_MAX = 16
 TASKS_MAX = 16  # background tasks of an agent: it has six
 STATES = frozenset({"starting", "running", "ended"})
 CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
+POWERS = frozenset({"", *Power})
 SIGNAL_MAX = 64
 COPY_TEXT_MAX = 10_000  # of the outcome of a copy: a path, and what is wrong with it
 GROWN_MAX = 100
@@ -35,7 +37,7 @@ HTTP_STATUS_MAX = 999
 REPORT_BOUNDS = {
     "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
     "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
-    "log_size": (0, limits.BYTES_MAX), "stderr_size": (0, limits.BYTES_MAX),
+    "log_size": (0, limits.BYTES_MAX), "stderr_size": (0, limits.BYTES_MAX), "power_serial": (0, 1 << 62),
 }  # fmt: skip
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
 _NUMBER = "0|[1-9][0-9]{0,%d}"
@@ -139,6 +141,8 @@ def _check_run(run: Run) -> None:
     _check_bounds(run, RUN_BOUNDS, path)
     _check_env(run, f"{path}.env")
     _check_inputs(run, policy, f"{path}.inputs")
+    if run.power not in ("", Power.STOPPED):
+        raise Invalid(f"{path}.power", f"a virtual machine begins stopped, or boots; not {run.power!r:.40}")
     _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
     for device in run.devices:
         _between(device, 0, limits.GPUS_MAX - 1, f"{path}.devices")
@@ -166,6 +170,9 @@ def _check_report(report: Report) -> None:
     _check_bounds(report, REPORT_BOUNDS, path)
     check_text(report.error, f"{path}.error")
     check_text(report.image, f"{path}.image")
+    if report.power not in POWERS:
+        raise Invalid(f"{path}.power", f"a virtual machine is running, paused or stopped, not {report.power!r:.40}")
+    check_text(report.power_problem, f"{path}.power_problem")
     if report.result is not None:
         _check_result(report.result, f"{path}.result")
     if report.inputs_failed is not None:

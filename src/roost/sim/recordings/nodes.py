@@ -173,7 +173,7 @@ class Nodes:
                 self._drop(orders.node, agent, order.token, state.now_ms)
             elif isinstance(order, Stop):
                 self._stop(orders.node, agent.runs.get(order.token), state.now_ms)
-            elif order.token not in agent.runs:
+            elif isinstance(order, Run) and order.token not in agent.runs:
                 self._take_up(state, orders.node, order)
 
     def _drop(self, name: str, agent: RecordedAgent, token: int, now_ms: int) -> None:
