@@ -46,7 +46,7 @@ class WorkloadState(StrEnum):
 
 
 class Power(StrEnum):
-    """Of a virtual machine whose instance runs. A stopped one keeps its node, its disks and its resources."""
+    """Of a virtual machine whose instance runs. A stopped one keeps its node, its disks and its allocation."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -94,23 +94,6 @@ class WorkloadKind(StrEnum):
     JOB = "job"
     SERVICE = "service"
     VM = "vm"
-
-
-class Power(StrEnum):
-    """Of a virtual machine whose instance runs. A stopped one keeps its node, its disks and its allocation."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    STOPPED = "stopped"
-
-
-class PowerAction(StrEnum):
-    START = "start"
-    STOP = "stop"
-    PAUSE = "pause"
-    RESUME = "resume"
-    REBOOT = "reboot"  # its operating system shuts down, and starts again
-    RESET = "reset"  # at once, as with the button
 
 
 class WhenFull(StrEnum):
