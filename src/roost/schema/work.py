@@ -120,6 +120,11 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it ended and does not come back by itself."""
         return self.state in FINISHED
 
+    @property
+    def ran_until_ms(self) -> int | None:
+        """The end of its last attempt; None: it runs. A queued instance runs no longer."""
+        return self.since_ms if self.state == InstanceState.QUEUED else self.finished_ms
+
 
 class NotPassedView(msgspec.Struct, frozen=True):
     """The result of a dependency that a run does not get in its environment, and why."""

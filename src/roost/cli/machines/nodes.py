@@ -113,7 +113,7 @@ def _row(node: NodeView) -> tuple[str, ...]:
 
 def _instance_row(instance: InstanceView) -> tuple[str, ...]:
     name = str(Target(instance.project, instance.name, instance.index))
-    return name, instance.state, ago(instance.since_ms), took(instance.started_ms, instance.finished_ms)
+    return name, instance.state, ago(instance.since_ms), took(instance.started_ms, instance.ran_until_ms)
 
 
 def _extra(node: NodeView) -> str:

@@ -219,7 +219,7 @@ def format_update(workload: WorkloadView) -> str:
 
 def _row(instance: InstanceView) -> tuple[str, ...]:
     name = str(Target(instance.project, instance.name, instance.index))
-    duration = took(instance.started_ms, instance.finished_ms)
+    duration = took(instance.started_ms, instance.ran_until_ms)
     attempt = str(instance.attempt) if instance.attempt else "-"
     cells = (name, _instance_state(instance), instance.node or "-", attempt, format_exit(instance), duration)
     return *cells, instance.message or "-"
@@ -232,7 +232,7 @@ def _instance_state(instance: InstanceView) -> str:
 
 
 def _show_instance(instance: InstanceDetail) -> None:
-    duration = took(instance.started_ms, instance.finished_ms)
+    duration = took(instance.started_ms, instance.ran_until_ms)
     is_replica = instance.version > 1 or instance.ready or instance.health_message or instance.crash_loop
     fields = {
         "Instance": f"{Target(instance.project, instance.name, instance.index)} is {instance.state}"
