@@ -6,7 +6,7 @@ from typing import Any
 from roost.model.reasons import attempts, caching
 from roost.model.records.cache import CacheProblem
 from roost.model.records.files import IMAGE_PROBLEMS, InputProblem, OutputGap, OutputProblem
-from roost.model.spec.units import show_bytes
+from roost.model.spec.units import show_size
 
 PROBLEMS = {
     CacheProblem.NOT_RESTORED: "not restored",
@@ -21,15 +21,11 @@ PROBLEMS = {
 
 
 def _hit(why: caching.CacheHit, _: object) -> str:
-    return f"cache hit {why.key} ({_size(why.size)})"
+    return f"cache hit {why.key} ({show_size(why.size)})"
 
 
 def _saved(why: caching.CacheSaved, _: object) -> str:
-    return f"cache saved {why.key} ({_size(why.size)})"
-
-
-def _size(size: int) -> str:
-    return show_bytes(size) if size >= 1_024 else f"{size}B"
+    return f"cache saved {why.key} ({show_size(why.size)})"
 
 
 def _unused(why: caching.CacheUnused, _: object) -> str:

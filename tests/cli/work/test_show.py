@@ -88,7 +88,8 @@ def test_resources_are_shown_in_one_order_whatever_the_order_of_the_document(typ
     ("outputs", "text"),
     [
         (None, ""),
-        (OutputsSummary(digest="sha256:00", files=1, size=2048), "1 file, 2KiB"),
+        (OutputsSummary(digest="sha256:00", files=1, size=2048), "1 file (2KiB)"),
+        (OutputsSummary(digest="sha256:00", files=2, size=4), "2 files (4B)"),
         (
             OutputsSummary(gaps=[GapView("*.xml", "missing", True, "no file matches")], gaps_count=3),
             "none\n*.xml: no file matches, required\nand 2 more",

@@ -22,6 +22,7 @@ from roost.model.spec.units import (
     show_bytes,
     show_cpu,
     show_duration,
+    show_size,
 )
 
 READERS: dict[Callable[[Quantity, str], int], int] = {
@@ -113,6 +114,10 @@ def test_every_unit_of_time(unit: str, ms: int) -> None:
 )
 def test_sizes_are_shown_in_the_largest_unit_that_keeps_them_readable(count: int, shown: str) -> None:
     assert show_bytes(count) == shown
+
+
+def test_a_few_bytes_have_their_unit_where_sizes_are_shown() -> None:
+    assert [show_size(count) for count in (0, 4, 1_024)] == ["0B", "4B", "1KiB"]
 
 
 @pytest.mark.parametrize(

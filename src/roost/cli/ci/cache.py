@@ -3,11 +3,11 @@
 import click
 
 from roost.cli.common.format import ago
-from roost.cli.common.kept_files import size_text
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output
 from roost.client import Client
+from roost.model.spec.units import show_size
 from roost.schema.pipelines.caches import CacheView
 
 HEADER = ("KEY", "FILES", "SIZE", "SAVED", "USED", "BY")
@@ -65,5 +65,5 @@ def delete(client: Client, keys: tuple[str, ...], every: bool, project: str) -> 
 
 
 def _row(entry: CacheView) -> tuple[str, ...]:
-    size = size_text(entry.size)
+    size = show_size(entry.size)
     return entry.key, f"{entry.files:,}", size, ago(entry.saved_ms), ago(entry.used_ms), entry.saved_by

@@ -5,18 +5,14 @@ from collections.abc import Iterable
 
 from roost.cli.common.output import echo_err
 from roost.cli.common.targets import Target
-from roost.model.spec.units import show_bytes
+from roost.model.spec.units import show_size
 from roost.schema.work import GapView, OutputsSummary
 
 GAPS_SHOWN_MAX = 5  # `roost outputs` has the rest
 
 
 def files_text(files: int, size: int) -> str:
-    return f"{files:,} file{'s' * (files != 1)} ({size_text(size)})"
-
-
-def size_text(size: int) -> str:
-    return show_bytes(size) if size >= 1_024 else f"{size}B"
+    return f"{files:,} file{'s' * (files != 1)} ({show_size(size)})"
 
 
 def gap_text(gap: GapView) -> str:

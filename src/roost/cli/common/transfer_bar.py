@@ -6,8 +6,7 @@ from types import TracebackType
 
 import click
 
-from roost.cli.common.kept_files import size_text
-from roost.model.spec.units import show_duration
+from roost.model.spec.units import show_duration, show_size
 
 QUIET_S = 0.5  # what takes less is not shown
 INTERVAL_S = 0.1  # between two lines: a faster line cannot be read
@@ -58,10 +57,10 @@ class TransferBar:
 def line(phase: str, done: int, total: int, moved: int, seconds: float) -> str:
     """Fits 80 columns. `moved`: bytes of these seconds, without those that were there before."""
     rate = moved / seconds if seconds > 0 else 0.0
-    speed = f"{size_text(int(rate))}/s" if rate else ""
+    speed = f"{show_size(int(rate))}/s" if rate else ""
     if not total:
-        return f"{phase}  {size_text(done)}  {speed}".rstrip()
+        return f"{phase}  {show_size(done)}  {speed}".rstrip()
     full = BAR_WIDTH * done // total
     left = f"{show_duration(int((total - done) / rate) * 1_000 or 1_000)} left" if rate and done < total else ""
     bar = "█" * full + "░" * (BAR_WIDTH - full)
-    return f"{phase}  {bar} {100 * done // total:3}%  {size_text(done)} of {size_text(total)}  {speed}  {left}".rstrip()
+    return f"{phase}  {bar} {100 * done // total:3}%  {show_size(done)} of {show_size(total)}  {speed}  {left}".rstrip()

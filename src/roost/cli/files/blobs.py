@@ -6,7 +6,7 @@ import click
 
 from roost.cli.common.exit_codes import NO_RESULT, Failure
 from roost.cli.common.format import ago
-from roost.cli.common.kept_files import files_text, size_text
+from roost.cli.common.kept_files import files_text
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, listed
 from roost.cli.common.sending import send_paths, sent_places
@@ -15,6 +15,7 @@ from roost.cli.common.targets import BLOB_NAME
 from roost.cli.common.transfer_bar import TransferBar
 from roost.cli.files.credentials import credentials
 from roost.client import Client
+from roost.model.spec.units import show_size
 from roost.schema.files import NamedFilesView
 
 HEADER = ("NAME", "FILES", "SIZE", "CHANGED", "BY")
@@ -109,7 +110,7 @@ def delete(client: Client, name: str, project: str) -> Output:
 
 
 def _row(found: NamedFilesView) -> tuple[str, ...]:
-    return found.name, f"{found.files:,}", size_text(found.size), ago(found.changed_ms), found.changed_by
+    return found.name, f"{found.files:,}", show_size(found.size), ago(found.changed_ms), found.changed_by
 
 
 blobs.add_command(credentials)

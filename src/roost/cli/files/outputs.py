@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from roost.cli.common.exit_codes import NO_RESULT, Failure
-from roost.cli.common.kept_files import files_text, gap_texts, size_text
+from roost.cli.common.kept_files import files_text, gap_texts
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import client_output
@@ -15,6 +15,7 @@ from roost.cli.common.targets import TARGET, Target, in_project
 from roost.cli.common.transfer_bar import TransferBar
 from roost.client import Client
 from roost.files.manifest import Entry, FileEntry, FolderEntry, LinkEntry, Manifest
+from roost.model.spec.units import show_size
 from roost.schema.work import InstanceView, OutputsSummary
 
 FILES_HEADER = ("PATH", "SIZE", "MODE")
@@ -123,14 +124,14 @@ def _print(header: tuple[str, ...], rows: list[tuple[str, ...]], target: Target)
 
 def _row(view: InstanceView, found: OutputsSummary) -> tuple[str, ...]:
     missing = "; ".join(gap_texts(found)) or "-"
-    return str(view.index), view.state, str(found.files), size_text(found.size), missing
+    return str(view.index), view.state, str(found.files), show_size(found.size), missing
 
 
 def _file_row(entry: Entry) -> tuple[str, ...]:
     if isinstance(entry, LinkEntry):
         return f"{entry.path} -> {entry.target}", "-", "link"
     assert isinstance(entry, FileEntry)
-    return entry.path, size_text(entry.size), f"{entry.mode:04o}"
+    return entry.path, show_size(entry.size), f"{entry.mode:04o}"
 
 
 def _about(view: InstanceView) -> dict[str, Any]:

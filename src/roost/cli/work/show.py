@@ -7,6 +7,7 @@ import msgspec
 
 from roost.cli.common.as_of import at_option, settle
 from roost.cli.common.format import ago, amount, clock_since, day_and_time, from_now, ordered, plain, took
+from roost.cli.common.kept_files import files_text
 from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
 from roost.cli.common.session import client_output, wants_json
@@ -14,7 +15,6 @@ from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.spec.cron import local_minute
-from roost.model.spec.units import show_bytes
 from roost.model.states import WORST_FIRST, InstanceState
 from roost.schema.history import OverView
 from roost.schema.schedules import RunView, ScheduleView
@@ -273,7 +273,7 @@ def format_outputs(instance: InstanceView) -> str:
     outputs = instance.outputs
     if outputs is None:
         return ""
-    found = f"{outputs.files:,} file{'s' * (outputs.files != 1)}, {show_bytes(outputs.size)}"
+    found = files_text(outputs.files, outputs.size)
     gaps = [f"{gap.path or 'all outputs'}: {gap.message}{', required' * gap.required}" for gap in outputs.gaps]
     more = outputs.gaps_count - len(outputs.gaps)
     return "\n".join([found if outputs.digest else "none", *gaps, *([f"and {more} more"] if more else [])])

@@ -97,6 +97,11 @@ def show_bytes(count: int) -> str:
     return _trimmed(count * 100 // size, 100) + unit
 
 
+def show_size(count: int) -> str:
+    """As `show_bytes`, but a few bytes have their unit, too: `4B`."""
+    return show_bytes(count) if count >= 1_024 else f"{count}B"
+
+
 def show_duration(ms: int) -> str:
     """Milliseconds as `1d2h`, `10m`, `1.5s`, at most two units."""
     if ms < 1_000:
