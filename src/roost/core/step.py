@@ -20,7 +20,7 @@ from roost.core.lifecycle import commands, retention, schedules, update
 from roost.core.lifecycle.companions import stop_companions
 from roost.core.lifecycle.restarts import lose_more
 from roost.core.lifecycle.stop import cancel_more
-from roost.core.nodes import drain, maintenance, pools, reports
+from roost.core.nodes import drain, maintenance, pools, posted_results, reports
 from roost.core.orders import hand_out
 from roost.core.queue import projects
 from roost.core.queue.place import place
@@ -133,7 +133,7 @@ def _handle_request(state: State, out: Step, event: happened.Request, now: int) 
         case happened.Approve():
             approve(state, out, event, now)
         case happened.ResultPosted():
-            reports.result_posted(state, out, event, now)
+            posted_results.result_posted(state, out, event, now)
         case happened.RunNow():
             schedules.run_now(state, out, event, now)
         case happened.Promote():
