@@ -9,13 +9,14 @@ from collections.abc import Iterable
 import msgspec
 
 from roost.agent.health.state import HealthState
-from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.agent.power import MachinePower
+from roost.model.protocol import Answer, Beat, Drop, Hello, Order, PowerOrder, Report, Run, Stop, Usage, Welcome
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.spec.service import Check
 from roost.model.states import AttemptState, EndCause
-from roost.ports.driver import Ended, StopReason
+from roost.ports.driver import Ended, PowerChanged, StopReason
 
 RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
 STARTING_DUE_MS = 200
@@ -44,7 +45,7 @@ class Lease(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-Action = Start | Halt | Forget | Lease
+Action = Start | Halt | Forget | Lease | PowerOrder
 
 
 class Attempt(msgspec.Struct):
@@ -65,6 +66,7 @@ class Attempt(msgspec.Struct):
     inputs_failed: InputFailure | None = None
     image: str = ""  # the digest of what its container is made of
     outputs: Outputs | None = None
+    power: MachinePower = msgspec.field(default_factory=MachinePower)
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
     dropped: bool = False
@@ -90,6 +92,9 @@ class Attempt(msgspec.Struct):
             inputs_failed=self.inputs_failed,
             image=self.image,
             outputs=self.outputs,
+            power=self.power.state if self.state != "ended" else "",
+            power_serial=self.power.serial,
+            power_problem=self.power.problem,
         )
 
     def _is_ready(self) -> bool:
@@ -282,6 +287,13 @@ class Actor:
             attempt.step = step
             self._changed(attempt, now + RUNNING_DUE_MS)
 
+    def powered(self, event: PowerChanged, now: int) -> None:
+        attempt = self.attempts.get(int(event.id))
+        if attempt is not None and attempt.state != "ended":
+            power = attempt.power
+            power.state, power.serial, power.problem = event.power, max(power.serial, event.serial), event.problem
+            self._changed(attempt, now)
+
     def exited(self, token: int, at_ms: int, now: int) -> None:
         """Its process has ended. Its end is reported with its outputs, once they are stored."""
         attempt = self.attempts[token]
@@ -335,6 +347,9 @@ class Actor:
             return [Start(order)]
         if isinstance(order, Stop):
             return self._stop(order.token, order.grace_ms, StopReason.ORDERED, order.cause, now)
+        if isinstance(order, PowerOrder):
+            ordered = self.attempts.get(order.token)
+            return [order] if ordered is not None and ordered.power.ordered(order) else []
         assert isinstance(order, Drop)
         return self._drop(order.token, now)
 

@@ -37,7 +37,7 @@ from roost.agent.prepare import (
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.request import NoEngine
 from roost.model.errors import Invalid
-from roost.model.protocol import Run, Usage
+from roost.model.protocol import PowerOrder, Run, Usage
 from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.model.records.secret import Hidden
 from roost.ports import driver
@@ -71,7 +71,7 @@ class TakenOver(msgspec.Struct, frozen=True):
 
 Effect = (
     StreamEffect | Connected | LogLine | driver.RunRequest | StopRun | Forget | Lease | WatchHealth | CheckHealth
-    | LeaveHealth | CompleteLog | ReleaseLog | TakenOver | FileEffect
+    | LeaveHealth | CompleteLog | ReleaseLog | TakenOver | FileEffect | PowerOrder
 )  # fmt: skip
 
 
@@ -160,6 +160,7 @@ class AgentMachine:
                 self.actor.stepped(int(event.id), event.step, now)
                 return []
             case driver.PowerChanged():
+                self.actor.powered(event, now)
                 return [LogLine(f"run {event.id}: {event.problem}")] if event.problem else []
             case driver.Ended():
                 return self._ended(event, now)
@@ -219,6 +220,8 @@ class AgentMachine:
             effects += self._check_health(run.token, now)
         if existing.step:
             self.actor.stepped(run.token, existing.step, now)
+        if existing.power is not None:
+            self.actor.powered(driver.PowerChanged(existing.id, existing.power, existing.power_serial, now), now)
         if existing.ended is not None:
             effects += self._ended(existing.ended, now)
         return effects
@@ -285,10 +288,11 @@ class AgentMachine:
         """
         effects: list[Effect] = []
         for token in list(self._files.held) if self.actor.session else ():
-            run = self.actor.attempts[token].run
-            if not self._is_kept_from(run.after):
+            attempt = self.actor.attempts[token]
+            if not self._is_kept_from(attempt.run.after):
                 self.actor.released(token, now)
-                effects.append(moved_up(self._files.taken(token), run))
+                effects.append(moved_up(self._files.taken(token), attempt.run))
+                effects += [attempt.power.order] if attempt.power.order is not None else []
         return effects + self._release(now) if effects else effects  # one may have waited for another
 
     def _is_kept_from(self, before: int) -> bool:
@@ -342,6 +346,8 @@ class AgentMachine:
                 return [action, *map(ReleaseLog, self.logs.pop(action.token))]
             case Lease():
                 return self._lease(action)
+            case PowerOrder():
+                return [] if self._files.is_before_driver(action.token) else [action]
             case _:
                 assert_never(action)
 

@@ -31,7 +31,7 @@ from roost.drivers.container.images import ImageFound, ensure_image
 from roost.drivers.container.request import ContainerHost, HostVolume
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
-from roost.model.protocol import Usage
+from roost.model.protocol import PowerOrder, Usage
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, KnownRuns, RunRequest, Started
@@ -138,15 +138,8 @@ class Service:
 
     def _carry_out(self, effect: machine.Effect) -> None:
         match effect:
-            case RunRequest():
-                self.driver.start(effect)
-            case machine.StopRun():
-                self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
-            case Forget(token):
-                self.driver.forget(str(token))
-                self._results.forget(token)
-            case Lease(until_ms):
-                self.driver.lease(until_ms)
+            case RunRequest() | machine.StopRun() | Forget() | Lease() | PowerOrder():
+                self._order(effect)
             case WatchHealth(token, target):
                 self.checks.watch(token, target)
             case CheckHealth(token, pause_ms):
@@ -169,6 +162,20 @@ class Service:
                 log(text)
             case _:
                 self.link.perform(effect)
+
+    def _order(self, effect: RunRequest | machine.StopRun | Forget | Lease | PowerOrder) -> None:
+        match effect:
+            case RunRequest():
+                self.driver.start(effect)
+            case machine.StopRun(id, grace_ms, reason, detail):
+                self.driver.stop(id, grace_ms, reason, detail)
+            case Forget(token):
+                self.driver.forget(str(token))
+                self._results.forget(token)
+            case Lease(until_ms):
+                self.driver.lease(until_ms)
+            case PowerOrder(token, serial, action, grace_ms):
+                self.driver.power(str(token), serial, action, grace_ms)
 
     def _look_for_copies(self) -> None:
         self.copies.wake()

@@ -8,7 +8,7 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
 from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.agent.health.effects import CheckHealth
-from roost.model.protocol import Hello, Welcome
+from roost.model.protocol import Hello, PowerOrder, Welcome
 from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.ports.driver import Event, RunRequest
 from roost.sim.world.file_sets import parts_of
@@ -123,7 +123,6 @@ class SimulatedAgent(SimulatedProcess):
         self._perform(self.machine.resolve(effects, self._now()))
 
     def _perform(self, effects: Sequence[machine.Effect]) -> None:
-        keeper = self.host.keeper
         for effect in effects:
             match effect:
                 case link.ReadCertificate():
@@ -139,14 +138,8 @@ class SimulatedAgent(SimulatedProcess):
                     self.stream = None
                 case link.FindLeader(addresses):
                     self._later(PIPE_MS, self._find_leader, addresses)
-                case RunRequest():
-                    self._order(keeper.start, effect)
-                case machine.StopRun():
-                    self._order(keeper.driver.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case Forget(token):
-                    self._order(keeper.driver.forget, str(token))
-                case Lease(until_ms):
-                    self._order(keeper.driver.lease, until_ms)
+                case RunRequest() | machine.StopRun() | Forget() | Lease() | PowerOrder():
+                    self._tell_driver(effect)
                 case CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
                 case FetchInputs(token, inputs):
@@ -194,6 +187,20 @@ class SimulatedAgent(SimulatedProcess):
         if effect.last:
             self._tell("says goodbye")
             self.host.world.after(self.host.world.between(5, 50), self.host.leave_now, self.host.keeper)
+
+    def _tell_driver(self, effect: RunRequest | machine.StopRun | Forget | Lease | PowerOrder) -> None:
+        keeper = self.host.keeper
+        match effect:
+            case RunRequest():
+                self._order(keeper.start, effect)
+            case machine.StopRun(id, grace_ms, reason, detail):
+                self._order(keeper.driver.stop, id, grace_ms, reason, detail)
+            case Forget(token):
+                self._order(keeper.driver.forget, str(token))
+            case Lease(until_ms):
+                self._order(keeper.driver.lease, until_ms)
+            case PowerOrder(token, serial, action, grace_ms):
+                self._order(keeper.driver.power, str(token), serial, action, grace_ms)
 
     def _order(self, order: Callable[..., None], *given: Any) -> None:
         self.host.world.after(PIPE_MS, self._arrive, self.host.keeper, order, *given)
