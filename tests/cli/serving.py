@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -40,11 +40,11 @@ class Served:
 
 
 @contextmanager
-def serving(home: Path, *arguments: str) -> Iterator[Served]:
-    """A server (`roost server ...`, `roost up ...`) that is ready, and ended in the end."""
+def serving(home: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Served]:
+    """A server (`roost server ...`, `roost up ...`) that is ready, and ended in the end. `prefix`: what starts it."""
     (home / "client.toml").unlink(missing_ok=True)
     with open(home / "output", "wb") as output:
-        argv = [*ROOST, arguments[0], "--data", str(home), "--listen", "127.0.0.1:0", *arguments[1:]]
+        argv = [*prefix, *ROOST, arguments[0], "--data", str(home), "--listen", "127.0.0.1:0", *arguments[1:]]
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     served = Served(home, process)
     try:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from roost.keeper import processes
 
 PERIOD_US = 100_000  # the kernel's own default
+PIDS_MAX = 32_768  # of one run, threads included: more than a large program has, less than a machine
 QUOTA_US_MIN = 1_000  # the kernel refuses less: 10 milli-cores
 SHARED = "roost"  # at the top of a v2 tree, for keepers that have no group of their own
 KEEPER_LEAF = "roost-keeper"  # v2 allows no processes beside run groups, so the keeper moves down one level
@@ -29,6 +30,7 @@ class Cgroups:
         self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
         self.pens = pens  # where to make the groups that hold all processes of a run each (containment.py)
         self.pens_threaded = pens_threaded  # it is a tree of v2
+        self.pids_max = PIDS_MAX
         self.pen_homes = (home or pens,) if pens else ()  # where the keeper itself came from
 
     def missing(self, cpu_m: int, memory: int) -> str:

@@ -12,18 +12,18 @@ import os
 import signal
 from contextlib import suppress
 
-from roost.keeper.cgroup import Cgroups, read, remove, write, write_if_there
+from roost.keeper.cgroup import PIDS_MAX, Cgroups, read, remove, write, write_if_there
 from roost.keeper.processes import log
 
-PIDS_MAX = 32_768  # of one run, threads included: more than a large program has, less than a machine
 OPEN_MAX = 256  # groups whose files are kept open, two each; more runs than that at once cost 15 us more each
 
 
 class Pen:
     """The group of one run. `entrance`: the file that takes threads; `members`: the one that lists who is inside."""
 
-    def __init__(self, directory: str, entrance: str, members: str, *, keep_open: bool) -> None:
+    def __init__(self, directory: str, entrance: str, members: str, pids_max: int, *, keep_open: bool) -> None:
         self.dir = directory
+        self.pids_max = pids_max
         self.entrance = f"{directory}/{entrance}"
         self.members = members
         self.enter_fd = os.open(self.entrance, os.O_WRONLY) if keep_open else -1
@@ -68,7 +68,7 @@ class Pen:
     def open(self) -> None:
         """For a run: with its limit."""
         self.is_closed = False
-        limit_pids(self.dir)
+        limit_pids(self.dir, self.pids_max)
 
     def remove(self) -> bool:
         """False: there is still something inside."""
@@ -183,10 +183,10 @@ class Containment:
 
     def _pen(self, directory: str, *, keep_open: bool = False) -> Pen:
         if not self.threaded:
-            return Pen(directory, "tasks", "cgroup.procs", keep_open=keep_open)
+            return Pen(directory, "tasks", "cgroup.procs", self.cgroups.pids_max, keep_open=keep_open)
         if read(f"{directory}/cgroup.type") != "threaded":
             write(f"{directory}/cgroup.type", "threaded")
-        return Pen(directory, "cgroup.threads", "cgroup.threads", keep_open=keep_open)
+        return Pen(directory, "cgroup.threads", "cgroup.threads", self.cgroups.pids_max, keep_open=keep_open)
 
     def _clear_earlier(self) -> None:
         if self.threaded:
@@ -200,8 +200,8 @@ class Containment:
                 pen.remove()
 
 
-def limit_pids(directory: str) -> None:
+def limit_pids(directory: str, pids_max: int = PIDS_MAX) -> None:
     """In the group of a run, where the tree can do it."""
     of_machine = int(read("/proc/sys/kernel/pid_max") or PIDS_MAX)
     with suppress(OSError):
-        write_if_there(f"{directory}/pids.max", str(min(PIDS_MAX, of_machine // 2)))
+        write_if_there(f"{directory}/pids.max", str(min(pids_max, of_machine // 2)))

@@ -27,7 +27,7 @@ ERROR_LENGTH_MAX = 1_000  # an error may quote what was wrong, but not all of it
 
 USAGE = (
     "usage: keeper --dir DIR [--agent-log FILE] [--agent-silence-ms N] [--grace-ms N] [--recycle on|off]"
-    " [--nodes N] [--hide PATHS] [--readable PATHS] -- AGENT_ARGV..."
+    " [--nodes N] [--pids N] [--hide PATHS] [--readable PATHS] -- AGENT_ARGV..."
 )
 
 _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
@@ -40,6 +40,7 @@ class KeeperOptions:
     agent_silence_ms = AGENT_SILENCE_MS
     grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
     nodes = 1  # of one server on this machine: they share its ports
+    pids = cgroup.PIDS_MAX  # processes and threads of one run
     hide = ""  # directories that no run in a slot sees, beside those of every machine; as in PATH
     readable = ""  # what such a run sees in hidden directories, to read
     recycle = "on"  # empty directories and logs are used again (recycling.py); or "off"
@@ -63,8 +64,10 @@ class Keeper:
         self.link = KeeperSocket(self.epoll)
         self.wake_fd = self._catch_signals()
         reaper = processes.adopt_orphans()
+        cgroups = cgroup.prepare(cgroup.detect())
+        cgroups.pids_max = options.pids
         self.runs = RunTable(
-            directory, cgroup.prepare(cgroup.detect()), self.link, reaper=reaper, recycle=options.recycle == "on",
+            directory, cgroups, self.link, reaper=reaper, recycle=options.recycle == "on",
             hidden=paths(options.hide), readable=paths(options.readable),
         )  # fmt: skip
         self.signalled = 0  # how often we were asked to end

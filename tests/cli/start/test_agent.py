@@ -1,6 +1,5 @@
 """roost agent and roost server apart: another machine joins, works and leaves."""
 
-import getpass
 import os
 import signal
 import subprocess
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from roost.agent.host.fingerprint import user_name
 from roost.cli.start.local_nodes import pids_of, running_keeper
 from tests.cli.serving import DEADLINE_S, ROOST, serving, wait_until
 
@@ -35,10 +35,10 @@ def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
             assert agent.pid == running_keeper(node)  # the command became the keeper
             wait_until(lambda: "connected to 127.0.0.1:" in (tmp_path / "agent.out").read_text())
             output_text = (tmp_path / "agent.out").read_text()
-            assert f"Runs have the user {getpass.getuser()} and are not isolated (--isolation none)." in output_text
+            assert f"Runs have the user {user_name()} and are not isolated (--isolation none)." in output_text
             assert "process list" not in output_text
             existing = client.nodes.get("gpu-1")
-            assert existing.user == getpass.getuser()
+            assert existing.user == user_name()
             assert (existing.zone, existing.rack, existing.pool, existing.labels["disk"]) == ("a", "r7", "ci", "nvme")
             totals = {name: room.total for name, room in existing.resources.items()}
             assert totals == {"cpu_milli": 3_000, "memory": 1 << 30, "disk": 2 << 30, "licence": 4, "gpu_milli": 2_000}

@@ -1,7 +1,7 @@
 """What this host offers and how much of it is in use: from /proc and cgroups, bounded by what our group may use."""
 
-import getpass
 import os
+import pwd
 from contextlib import suppress
 
 import msgspec
@@ -55,8 +55,16 @@ def facts(
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
         port_first=int(first or PORT_ANY_FIRST),
         port_last=int(last or PORT_ANY_LAST),
-        user=getpass.getuser(),
+        user=user_name(),
     )
+
+
+def user_name() -> str:
+    """Of this process; its number where the machine has no name for it, as in many containers."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def disk(data_dir: str) -> int:

@@ -12,7 +12,7 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.common.options import pairs
 from roost.cli.common.output import echo_err
 from roost.cli.start.local_nodes import agent_argv, isolation_line, keeper_argv
-from roost.cli.start.options import readable_option, taint_option
+from roost.cli.start.options import readable_option, run_processes_option, taint_option
 from roost.client.config import data_home
 
 
@@ -54,11 +54,13 @@ from roost.client.config import data_home
 @click.option("--uid-range", "uid_range", default="", metavar="FROM-TO",
               help="User ids of projects, if the agent is root. [default: 1900000000-1900009999]")  # fmt: skip
 @readable_option
+@run_processes_option
 @taint_option
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
 def agent(
     join: str, server: str, name: str, directory: Path | None, labels: tuple[str, ...], resources: tuple[str, ...],
-    taints: tuple[str, ...], volumes: tuple[str, ...], readable: list[str], **facts: str,
+    taints: tuple[str, ...], volumes: tuple[str, ...], readable: list[str], run_processes: list[str],
+    **facts: str,
 ) -> None:  # fmt: skip
     """Make this machine a node.
 
@@ -89,7 +91,7 @@ def agent(
     _become_node(home, name, join)
     os.environ.pop("ROOST_JOIN", None)  # work must not see it
     echo_err(isolation_line(facts["isolation"]))
-    argv = keeper_argv(home, agent_argv(*options), *readable)
+    argv = keeper_argv(home, agent_argv(*options), *readable, *run_processes)
     os.execv(argv[0], argv)
 
 

@@ -1,7 +1,6 @@
 """Local nodes: their keepers are started, found again after a crash, watched and ended from here."""
 
 import fcntl
-import getpass
 import json
 import os
 import select
@@ -33,10 +32,11 @@ def keeper_argv(directory: Path, agent_argv: list[str], *options: str) -> list[s
 
 def isolation_line(wanted: str = "") -> str:
     """What a submitter can do on a node of this process's user, in one line. Raises Invalid, as the agent would."""
+    from roost.agent.host.fingerprint import user_name
     from roost.agent.isolation import chosen_level
 
     level, why = chosen_level(wanted or os.environ.get("ROOST_AGENT_ISOLATION", ""))
-    user = getpass.getuser()
+    user = user_name()
     if level == "sandbox" and user == "root":
         return "Runs are in sandboxes, with a user for each project: they see no other run and no home directory."
     if level == "sandbox":

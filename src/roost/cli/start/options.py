@@ -65,10 +65,18 @@ def _readable(ctx: click.Context, param: click.Parameter, values: tuple[Path, ..
     return ["--readable", ":".join(paths)] if paths else []
 
 
+def _run_processes(ctx: click.Context, param: click.Parameter, most: int | None) -> list[str]:
+    return ["--pids", str(most)] if most else []
+
+
 readable_option = click.option(
     "--readable", multiple=True, callback=_readable, metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Directory that runs in sandboxes can read although it is hidden; repeatable.",
+)  # fmt: skip
+run_processes_option = click.option(
+    "--run-processes", type=click.IntRange(1, 1 << 22), metavar="N", callback=_run_processes,
+    help="Maximum processes and threads of one run. [default: 32768]",
 )  # fmt: skip
 taint_option = click.option(
     "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]",

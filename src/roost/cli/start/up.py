@@ -25,7 +25,15 @@ from roost.cli.start.local_nodes import (
     start_keeper,
     stop_signals,
 )
-from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, readable_option, shared_options, taint_option
+from roost.cli.start.options import (
+    ADDRESS,
+    LISTEN,
+    ListenAddress,
+    readable_option,
+    run_processes_option,
+    shared_options,
+    taint_option,
+)
 from roost.client.config import data_home
 
 if TYPE_CHECKING:
@@ -51,6 +59,7 @@ QUIET_PORTS_TRIED = 50
 @click.option("--gpu-model", default="", help="Model of the GPUs. [default: detected]")
 @taint_option
 @readable_option
+@run_processes_option
 @click.option("--lease", "lease_ms", type=int, metavar="MS", help="A node without contact for this long is lost.")
 @shared_options
 @click.option(
@@ -58,7 +67,8 @@ QUIET_PORTS_TRIED = 50
 )
 def up(
     data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, agents: int, strategy: str,
-    gpu: str, gpu_model: str, taints: tuple[str, ...], readable: list[str], **given: Any,
+    gpu: str, gpu_model: str, taints: tuple[str, ...], readable: list[str], run_processes: list[str],
+    **given: Any,
 ) -> None:  # fmt: skip
     """Start a server and local nodes.
 
@@ -84,7 +94,9 @@ def up(
             names = [f"node-{number}" for number in range(1, agents + 1)]
             end_strangers(home.path / "nodes", names, interrupts)
             for name in names:
-                keepers.append(_start(home, name, agents_listen, agents, offer, readable, interrupts))
+                keepers.append(
+                    _start(home, name, agents_listen, agents, offer, [*readable, *run_processes], interrupts)
+                )
             gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
             from roost.server.config import from_environment
 
@@ -147,7 +159,7 @@ def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
 
 
 def _start(
-    home: DataDir, name: str, server: ListenAddress, agents: int, offer: list[str], readable: list[str],
+    home: DataDir, name: str, server: ListenAddress, agents: int, offer: list[str], of_runs: list[str],
     interrupts: Interrupts,
 ) -> KeeperHandle:  # fmt: skip
     directory = home.path / "nodes" / name
@@ -156,7 +168,7 @@ def _start(
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):
         options += ["--cpu", "1"]  # a slice of less could not even hold what asks for nothing in particular
-    keeper = ["--nodes", str(agents), "--hide", str(home.path), *readable]
+    keeper = ["--nodes", str(agents), "--hide", str(home.path), *of_runs]
     return start_keeper(name, directory, agent_argv(*options), keeper, interrupts)
 
 

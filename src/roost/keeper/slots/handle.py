@@ -26,7 +26,7 @@ class SlotGroup:
         self.dirs = [*self.group.dirs, *([self.pids_dir] if self.pids_dir else [])]
         self.limits_pids = any(os.path.exists(f"{directory}/pids.max") for directory in self.dirs)
         for directory in self.dirs:
-            limit_pids(directory)
+            limit_pids(directory, at.pids_max + 1)  # the slot itself counts
         self.limits = NO_LIMIT
         self.own_memory = 0  # of the slot itself: its runs may have what was asked for beside it
         self.oom_kills = 0

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from roost.keeper import processes
 from roost.keeper.cgroup import Cgroups
 from roost.keeper.clock import NEVER
-from roost.keeper.containment import PIDS_MAX
 from roost.keeper.processes import log
 from roost.keeper.rules import Rules
 from roost.keeper.run import KeeperRun
@@ -191,7 +190,14 @@ class SlotPool:
             try:
                 ours.setblocking(False)
                 group = SlotGroup(self.cgroups, f"{self.prefix}slot-{self.made}")
-                spec = (user, group_id, home, self.hidden, self.readable, 0 if group.limits_pids else PIDS_MAX)
+                spec = (
+                    user,
+                    group_id,
+                    home,
+                    self.hidden,
+                    self.readable,
+                    0 if group.limits_pids else self.cgroups.pids_max,
+                )
                 self._order(("make", group.dirs, spec), theirs.fileno())
             except BaseException:
                 ours.close()
