@@ -109,7 +109,7 @@ class RunTable(Host):
             return
         if group.dirs:
             run.group = group
-            limit_pids(group.dirs[0])  # of use in v2, where this is the only group of the run
+            limit_pids(group.dirs[0], self.cgroups.pids_max)  # of use in v2, where this is the only group of the run
         if missing:
             run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
 
@@ -121,7 +121,10 @@ class RunTable(Host):
             if is_in_slot(run):
                 return self.slots.start(run, now_ms())
             self._contain(run)
-            start = spawn if run.container is None else self.containers.spawn
+            start = spawn
+            if run.container is not None:
+                run.container.limit_pids(self.cgroups.pids_max)
+                start = self.containers.spawn
             run.pid = start(run, self.ignored)
         except RunRefused as error:
             return str(error)

@@ -136,9 +136,31 @@ def test_wrong_settings_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.parametrize("who", ["keeper", "agent"])
+def test_a_node_whose_keeper_or_agent_is_killed_comes_back(tmp_path: Path, who: str) -> None:
+    with up(tmp_path) as served, served.client() as client:
+        assert served.roost("run", "-d", "--name", "stays", "--", "sleep", "300").returncode == 0
+        client.workloads.wait([("default", "stays")], "running", DEADLINE_S)
+        node = tmp_path / "nodes" / "node-1"
+        keeper = running_keeper(node)
+        (agent,) = [pid for pid in pids_of(node) if b"roost.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(keeper if who == "keeper" else agent, signal.SIGKILL)
+        assert served.roost("run", "--", "true").returncode == 0
+        client.workloads.wait([("default", "stays")], "running", DEADLINE_S)
+        found = client.instances.get("default", "stays")
+        if who == "agent":
+            assert (running_keeper(node), found.attempt) == (keeper, 1)
+        else:
+            wait_until(lambda: client.instances.get("default", "stays").attempt == 2)
+            assert running_keeper(node) not in (0, keeper)
+            assert "the keeper of node-1 has ended by signal 9" in served.output()
+            assert "node-1 is started again in 0.5 s" in served.output()
+    assert left_behind(tmp_path) == []
+
+
 @pytest.mark.serial  # with a lease of one second, a node is lost that is slow
 def test_a_keeper_that_dies_is_reported_and_its_work_moves(tmp_path: Path) -> None:
-    with up(tmp_path, "--lease", "1000", agents=2) as served, served.client() as client:
+    with up(tmp_path, "--lease", "1000", "--no-restart-nodes", agents=2) as served, served.client() as client:
         assert served.roost("run", "-d", "--name", "moves", "--", "sleep", "300").returncode == 0
         client.workloads.wait([("default", "moves")], "running", DEADLINE_S)
         first = client.instances.get("default", "moves").node

@@ -228,7 +228,7 @@ def _start(home: Path) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-P", "-m", "roost", "up", "--data", str(home), "--listen", "127.0.0.1:0"]
     with open(home / "up.log", "wb") as log:
         return subprocess.Popen(
-            [*argv, "--agents", str(NODES), "--lease", str(LEASE_MS)],
+            [*argv, "--agents", str(NODES), "--lease", str(LEASE_MS), "--no-restart-nodes"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ import click
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.interrupts import Interrupts
-from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
+from roost.cli.start.keeper_watch import KeeperWatch
 from roost.cli.start.local_nodes import (
     KeeperHandle,
     agent_argv,
@@ -60,6 +61,9 @@ QUIET_PORTS_TRIED = 50
 @taint_option
 @readable_option
 @run_processes_option
+@click.option(
+    "--restart-nodes/--no-restart-nodes", default=True, help="Start local nodes again that die. [default: yes]"
+)
 @click.option("--lease", "lease_ms", type=int, metavar="MS", help="A node without contact for this long is lost.")
 @shared_options
 @click.option(
@@ -68,7 +72,7 @@ QUIET_PORTS_TRIED = 50
 def up(
     data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, agents: int, strategy: str,
     gpu: str, gpu_model: str, taints: tuple[str, ...], readable: list[str], run_processes: list[str],
-    **given: Any,
+    restart_nodes: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Start a server and local nodes.
 
@@ -86,23 +90,25 @@ def up(
     listen, agents_listen = _addresses(listen, agents_listen)
     admin_token = home.admin_token()
     keepers: list[KeeperHandle] = []
-    offer = _offer(gpu, gpu_model, taints)
+    offer, of_runs = _offer(gpu, gpu_model, taints), [*readable, *run_processes]
     # No signal raises from here on: wherever it came, it could be between the start of a keeper and its end.
     with Interrupts(stop_signals(), patience=math.inf) as interrupts:
+
+        def start(name: str) -> KeeperHandle:
+            return _start(home, name, agents_listen, agents, offer, of_runs, interrupts)
+
         try:
             # First of all the agents: they start while the server is still being imported.
             names = [f"node-{number}" for number in range(1, agents + 1)]
             end_strangers(home.path / "nodes", names, interrupts)
             for name in names:
-                keepers.append(
-                    _start(home, name, agents_listen, agents, offer, [*readable, *run_processes], interrupts)
-                )
+                keepers.append(start(name))
             gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
             from roost.server.config import from_environment
 
             strategy = strategy or from_environment(os.environ).get("strategy", "")
             config = home.server_config(listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
-            _serve(config, home, keepers, interrupts)
+            _serve(config, home, keepers, start if restart_nodes else None, interrupts)
         finally:
             end_keepers(keepers, interrupts)
 
@@ -172,7 +178,10 @@ def _start(
     return start_keeper(name, directory, agent_argv(*options), keeper, interrupts)
 
 
-def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], interrupts: Interrupts) -> None:
+def _serve(
+    config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], start: Callable[[str], KeeperHandle] | None,
+    interrupts: Interrupts,
+) -> None:  # fmt: skip
     import asyncio
 
     import uvloop
@@ -180,11 +189,13 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], i
     isolated = isolation_line() if keepers else ""
     from roost.server.app import EXIT_AT_ONCE, CannotStart, serve
 
+    stopping = asyncio.Event()
+
     def ready(port: int, agents_port: int) -> None:
         gc.enable()
-        loop = asyncio.get_running_loop()
+        watch = KeeperWatch(asyncio.get_running_loop(), keepers, start, stopping.is_set)
         for keeper in keepers:
-            loop.add_reader(keeper.pidfd, _ended, loop, keeper)
+            watch.add(keeper)
         url = home.write_client_config(config, port)
         nodes = ", ".join(keeper.name for keeper in keepers) or "none yet; `roost agent` adds one"
         click.echo(f"Roost is up at {url} (agents: port {agents_port}; nodes: {nodes})")
@@ -200,14 +211,8 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], i
         for keeper in keepers:
             await _enrol(certificates, keeper)
 
-    def _ended(loop: asyncio.AbstractEventLoop, keeper: KeeperHandle) -> None:
-        loop.remove_reader(keeper.pidfd)
-        how = keeper.reap()
-        echo_err(f"the keeper of {keeper.name} has {how}: {keeper.last_output() or 'no output'}")
-        echo_err(f"its work moves to other nodes; restart `roost up` to bring {keeper.name} back")
-
     async def run() -> None:
-        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
 
         def stop() -> None:
             """In order; the second time without the rest of the server's end, but not without that of the nodes."""

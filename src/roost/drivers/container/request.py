@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from roost.drivers.container.engine import IDENTITY_LENGTH, NODE_LABEL, RUN_LABEL, ContainerEngine
-from roost.keeper.containment import PIDS_MAX
+from roost.keeper.cgroup import PIDS_MAX
 from roost.model.errors import Invalid
 from roost.model.protocol import Run
 from roost.model.spec.document import Document

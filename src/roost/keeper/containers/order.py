@@ -30,6 +30,11 @@ class ContainerOrder:
         self.has_steps = has_steps
         self.fd = -1
 
+    def limit_pids(self, most: int) -> None:
+        host = self.create.get("HostConfig")
+        if isinstance(host, dict) and isinstance(host.get("PidsLimit"), int):
+            host["PidsLimit"] = min(host["PidsLimit"], most)
+
     def share(self, argv: list[str], env: dict[str, str], *, first: bool) -> int:
         """A file in memory with what the shim is to do; it writes there what it finds out. Raises OSError."""
         self.close()
