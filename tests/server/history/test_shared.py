@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from roost.core.invariants import differences
 from roost.core.replica import mirror
 from roost.core.state.records import Settings
+from roost.model.errors import NotFound
 from roost.model.records.opaque import Audit
 from roost.ports.store import Snapshot
 from roost.server.history import shared
@@ -67,11 +68,44 @@ async def _live(actions: list[Any], turns: list[str]) -> None:
         team.happens("submit", JOB)
         await team.written()
         await expect_the_same(team)
+        first = begins_at(team.members[-1])
         for revision, records in team.was.items():
+            if revision < first:
+                await expect_no_past(team.members[-1], revision)
+                continue
             past, moment = await team.members[-1].history.at(f"@{revision}", team.now_ms)
             if moment.revision == revision:
                 assert differences(past, mirror(Snapshot(revision, records), Settings())) == []
         await team.close()
+
+
+def begins_at(member: Member) -> int:
+    """The first revision of the history: leaders that were killed before they wrote a page have left nothing."""
+    return min(int(row[2]) for row in member.rows()["snapshots"])
+
+
+async def expect_no_past(member: Member, revision: int) -> None:
+    with pytest.raises(NotFound, match="it begins at") as caught:
+        await member.history.at(f"@{revision}", 0)
+    assert caught.value.code == "not_in_history"
+
+
+async def test_a_history_begins_with_the_first_leader_that_could_write(tmp_path: Path) -> None:
+    team = Team(tmp_path, 1)
+    before = team.leader
+    before.cable.is_cut = True
+    team.happens("submit", JOB)
+    began = team.leader.state.revision
+    team.lead(team.join())
+    await team.kill(before)
+    team.happens("run", 0)
+    await team.written()
+    assert begins_at(team.leader) == began
+    await expect_no_past(team.leader, began - 1)
+    past, _ = await team.leader.history.at(f"@{began}", team.now_ms)
+    assert differences(past, mirror(Snapshot(began, team.was[began]), Settings())) == []
+    assert not [row for row in team.leader.rows()["events"] if row[3] == "history"]
+    await team.close()
 
 
 async def test_a_new_server_makes_its_file_from_the_pages(tmp_path: Path) -> None:
