@@ -1,6 +1,9 @@
 """Server-sent events: however the bytes are cut, the same events come out, and a broken stream goes on."""
 
+import os
+import resource
 import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -95,6 +98,25 @@ def test_many_streams_are_read_in_one_place() -> None:
         assert sorted(found[1].data for found in seen if found) == ["one", "two"]
         for other_follower in following:
             other_follower.close()
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2_048), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    yield
+    for fd in opened:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_a_program_with_many_open_files_follows_a_stream() -> None:
+    with wire([events(b"data: one\n\n")]) as server, follower(server.url) as following:
+        found = following.next(10)
+        assert found is not None and found.data == "one"
+        assert following.stream is not None and following.stream.sock.fileno() > 1_023
 
 
 def test_a_log_is_bytes_attempts_and_an_end() -> None:

@@ -1,6 +1,5 @@
 """Server-sent events: read streams without ever blocking longer than asked, and go on where one broke off."""
 
-import select
 import socket
 import time
 from binascii import a2b_base64
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from roost.client.errors import ApiError, Unreachable
+from roost.client.polling import readable
 from roost.schema.feed import AttemptView, EndingView, MissingView
 
 READ_BYTES = 256 * 1024
@@ -140,7 +140,7 @@ class EventStream:
 
     @property
     def waits(self) -> bool:
-        """Whether bytes are buffered that `select` does not report."""
+        """Whether bytes are buffered that `poll` does not report."""
         return bool(self._rest) or bool(getattr(self.sock, "pending", int)())
 
     def _receive(self, timeout_s: float) -> bytes | None:
@@ -148,7 +148,7 @@ class EventStream:
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, deadline - time.monotonic())
-            if not getattr(self.sock, "pending", int)() and not select.select([self.sock], [], [], left_s)[0]:
+            if not getattr(self.sock, "pending", int)() and not readable([self.sock.fileno()], left_s):
                 return None
             try:
                 return self.sock.recv(READ_BYTES)
@@ -292,7 +292,7 @@ def _wait(followers: Sequence[StreamFollower], deadline: float | None, wake_fd: 
             socks[follower.stream.sock] = follower
     until = until if deadline is None else min(until, deadline)
     woken = [wake_fd] if wake_fd >= 0 else []
-    ready = select.select([sock.fileno() for sock in socks] + woken, [], [], max(0.0, until - now))[0]
+    ready = readable([*(sock.fileno() for sock in socks), *woken], max(0.0, until - now))
     now = time.monotonic()
     for sock, follower in socks.items():
         if not ready or sock.fileno() in ready:  # nothing came: let each see whether it has been quiet for too long

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from roost.cli.common.interrupts import Interrupts
 from roost.cli.common.output import echo_err
+from roost.client.polling import readable
 
 KEEPER = Path(__file__).resolve().parents[2] / "keeper" / "__main__.py"
 LOCK_NAME = "keeper.lock"  # held by a keeper for as long as it lives, with its pid inside
@@ -144,7 +144,7 @@ def end_keepers(keepers: list[KeeperHandle], interrupts: Interrupts) -> None:
     deadline = time.monotonic() + END_S_MAX
     while left:
         fds = [interrupts.fd, *(keeper.pidfd for keeper in left)]
-        ready = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
+        ready = readable(fds, max(0.0, deadline - time.monotonic()))
         if interrupts.fd in ready:
             interrupts.clear()
             _send(left, signal.SIGTERM)
