@@ -19,7 +19,7 @@ from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.template import Parameter, Template, TemplateHead, TemplateVersion
 from roost.ports.store import Change
-from tests.core.scene import Scene, job, service
+from tests.core.scene import Scene, job, service, vm
 
 DIGEST = "sha256:" + "0" * 64
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "formats"
@@ -28,6 +28,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "tests" / "formats"
 def records() -> list[Change]:
     """A store with every kind of record, and instances in many states."""
     scene = Scene("a", "b", "c")
+    scene.hello("d", drivers=("qemu",))
     scene.step(SetProject(1, Project("red", quota={"cpu": 8_000})))
     scene.step(SetPool(1, Pool("default", "best_fit")))
     scene.step(PutRecords(1, (OpaqueRecord("secret", "default/key", b"sealed"),)))
@@ -50,6 +51,7 @@ def records() -> list[Change]:
         job("skipped", **{"if": "false"}),
         job("approved", approve={}),
         service("db", until="deploy"),
+        vm("machine"),
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
     gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)
@@ -63,6 +65,8 @@ def records() -> list[Change]:
     scene.cancel("huge")
     scene.submit(service("web", count=2, command="other"), same_ok=True)
     scene.drain("b", "1h")
+    scene.powered("machine.0", "running")
+    scene.power("machine", "stop")
     scene.step(Reserve(1, Reservation("night", "red", ("c",), 0)))
     return sorted(scene.memory.snapshot().records, key=lambda change: change.record)
 

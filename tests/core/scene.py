@@ -26,12 +26,13 @@ from roost.model.events import (
     Remove,
     ReportsReceived,
     Retry,
+    SetPower,
     Submit,
     SubmitReply,
     Uncordon,
     WorkloadSpec,
 )
-from roost.model.protocol import Drop, Hello, Order, Report, Run, Stop
+from roost.model.protocol import Drop, Hello, Order, PowerOrder, Report, Run, Stop
 from roost.model.records.instance import Instance
 from roost.model.records.node import Facts, Node
 from roost.model.records.opaque import By
@@ -44,6 +45,7 @@ from roost.model.records.transition import (
 )
 from roost.model.spec.submission import spec_of_document
 from roost.model.spec.units import byte_count, duration_ms
+from roost.model.states import PowerAction
 from roost.ports.store import Change, require
 from roost.schema.reason_text import error_message
 from roost.stores.memory import Memory
@@ -129,6 +131,17 @@ class Scene:
 
     def retry(self, name: str, *, failed: bool = False) -> Step:
         return self.step(Retry(1, *parted_name(name), failed))
+
+    def power(self, name: str, action: str, by: str = "ann", grace_ms: int | None = None) -> Step:
+        """A user commands virtual machines: one, or all of a workload."""
+        workload, index = parted_name(name)
+        return self.step(AttributedRequest(By(by), SetPower(1, workload, PowerAction(action), index, grace_ms)))
+
+    def powered(self, name: str, power: str, serial: int | None = None, **fields: Any) -> Step:
+        """The node of a machine reports its power; by default the last command is carried out."""
+        known = self.instance(name).power
+        done = known.serial if serial is None and known is not None else serial or 0
+        return self.running(name, power=power, power_serial=done, **fields)
 
     def apply(self, *documents: dict[str, Any]) -> Step:
         """Submit what may be there already: another document makes a new version."""
@@ -289,6 +302,8 @@ def _order(order: Order) -> str:
         return f"run {short(order.workload)}.{order.index} attempt {order.attempt}"
     if isinstance(order, Stop):
         return f"stop ({order.cause})"
+    if isinstance(order, PowerOrder):
+        return f"power {order.action}"
     assert isinstance(order, Drop)
     return "drop"
 

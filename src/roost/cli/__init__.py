@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "get": ("files.outputs:get", "Fetch the files that a workload left."),
         "cp": ("files.copy:cp", "Copy files into or out of a running instance."),
         "blobs": ("files.blobs:blobs", "List, send, fetch and delete files that have a name."),
+        "vm": ("work.vm:vm", "List virtual machines; start, stop, pause, resume, reboot and reset them."),
         "services": ("work.services:services", "List addresses of services, and which replicas are ready."),
         "versions": ("work.rollback:versions", "List the versions of a workload, and what each changed."),
         "history": ("work.history:history", "List finished workloads."),

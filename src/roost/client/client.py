@@ -5,6 +5,7 @@ from roost.client.caches import Caches
 from roost.client.files.calls import FileCalls, NamedFileCalls
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
+from roost.client.vms import VmCalls
 from roost.schema.access.roles import LoginView, WhoamiView
 from roost.schema.servers import StatusView
 
@@ -24,6 +25,7 @@ class Client(Namespace):
         self.logs = workloads.LogCalls(transport)
         self.schedules = workloads.ScheduleCalls(transport)
         self.services = workloads.ServiceCalls(transport)
+        self.vms = VmCalls(transport)
         self.files = FileCalls(transport)
         self.named_files = NamedFileCalls(transport)
         self.caches = Caches(transport)

@@ -9,11 +9,11 @@ from roost.core.state.outcome import Orders, Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.model.keys import host_and_port
-from roost.model.protocol import Order, Run, Stop
+from roost.model.protocol import Order, PowerOrder, Run, Stop
 from roost.model.records.files import RunInput, input_folder
-from roost.model.records.instance import Instance
+from roost.model.records.instance import Instance, PowerState
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState, WhenLost, WorkloadKind
+from roost.model.states import InstanceState, Power, WhenLost, WorkloadKind
 
 ORDERS_PER_UNIT = 5  # 2 us each
 ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
@@ -41,6 +41,8 @@ def whole_assignment(state: State, name: str) -> tuple[Order, ...]:
         orders.append(run_order(state, instance))
         if instance.state == InstanceState.STOPPING:
             orders.append(stop_order(state, instance))
+        elif instance.power is not None and instance.power.is_pending:
+            orders.append(power_order(instance.token, instance.power))
     return tuple(orders)
 
 
@@ -65,6 +67,7 @@ def run_order(state: State, instance: Instance) -> Run:
         env=_variables(state, workload, instance.index),
         after=instance.prefilled_behind,
         inputs=tuple(_inputs(workload, instance)) if policy.inputs else (),
+        power=Power.STOPPED if instance.power is not None and instance.power.begins_stopped else "",
     )
 
 
@@ -93,6 +96,11 @@ def passed_to(state: State, workload: Workload, index: int) -> ResultsPassed:
     if not workload.policy.after or not state.result_bytes_all:
         return ResultsPassed()
     return results_passed(state, workload, index, [name for name, _ in _address_variables(state, workload)])
+
+
+def power_order(token: int, power: PowerState) -> PowerOrder:
+    assert power.action is not None, f"attempt {token} was commanded to do nothing"
+    return PowerOrder(token, power.serial, power.action, power.grace_ms)
 
 
 def stop_order(state: State, instance: Instance) -> Stop:

@@ -68,6 +68,8 @@ def detail_of(state: State, event: happened.Request) -> str:
             detail = _difference(state.pools.get(event.pool.name), event.pool)
         case happened.Maintain() | happened.MarkPool():
             detail = event.reason
+        case happened.SetPower():
+            detail = event.action
         case _:
             detail = ""
     return detail[:DETAIL_LENGTH_MAX]
@@ -98,7 +100,7 @@ def target_of(event: happened.Request) -> str:
             names = ["on" if event.on else "off"]
         case happened.MarkPool():
             names = [f"pool {event.pool} {event.status}"]
-        case happened.Cancel() | happened.Retry() | happened.ResultPosted():
+        case happened.Cancel() | happened.Retry() | happened.ResultPosted() | happened.SetPower():
             names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
         case happened.Drain() | happened.Cordon() | happened.Uncordon() | happened.Remove():
             names = [event.node]

@@ -16,7 +16,7 @@ from roost.core import caches, records
 from roost.core.dependencies.release import approve, release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
-from roost.core.lifecycle import commands, retention, schedules, update
+from roost.core.lifecycle import commands, power, retention, schedules, update
 from roost.core.lifecycle.companions import stop_companions
 from roost.core.lifecycle.restarts import lose_more
 from roost.core.lifecycle.stop import cancel_more
@@ -140,6 +140,8 @@ def _handle_request(state: State, out: Step, event: happened.Request, now: int) 
             rollout.promote(state, out, event, now)
         case happened.Rollback():
             update.rollback(state, out, event, now)
+        case happened.SetPower():
+            yield from power.set_power(state, out, event, now)
         case _:
             _handle_operator_request(state, out, event, now)
 

@@ -13,7 +13,7 @@ from roost.model.records.plan import Plan
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.result import Result
 from roost.model.records.workload import Policy
-from roost.model.states import PoolStatus
+from roost.model.states import PoolStatus, PowerAction
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True):
@@ -103,6 +103,14 @@ class Rollback(BaseWorkloadRequest, frozen=True):
     version: int = 0  # 0: the one before
 
 
+class SetPower(BaseWorkloadRequest, frozen=True):
+    """A command for a virtual machine: for one instance of a workload, or for all of them."""
+
+    action: PowerAction
+    index: int | None = None
+    grace_ms: int | None = None  # how long its guest may take to shut down; None: as its document says
+
+
 class Cordon(BaseNodeRequest, frozen=True):
     """Nothing new comes to a node; what runs there stays. Uncordon ends it."""
 
@@ -166,7 +174,9 @@ class DeleteCaches(BaseRequest, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-WorkloadRequest = Submit | Cancel | Retry | Approve | Delete | ResultPosted | RunNow | Promote | Rollback
+WorkloadRequest = (
+    Submit | Cancel | Retry | Approve | Delete | ResultPosted | RunNow | Promote | Rollback | SetPower
+)  # fmt: skip
 OperatorRequest = (
     Drain | Cordon | Uncordon | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
     | DeleteCaches

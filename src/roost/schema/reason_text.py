@@ -12,7 +12,7 @@ import msgspec
 from roost.model.errors import RoostError
 from roost.model.keys import split_workload_key
 from roost.model.limits import RESULT_BYTES_MAX, RESULT_DEPTH_MAX
-from roost.model.reasons import attempts, nodes, reason
+from roost.model.reasons import attempts, nodes, power, reason
 from roost.model.reasons.attempts import TickSkipped, TicksSkipped
 from roost.model.reasons.reason import Reason, Text
 from roost.model.reasons.subjects import (
@@ -27,10 +27,15 @@ from roost.model.reasons.subjects import (
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_duration
+from roost.model.states import PowerAction
 from roost.schema.file_text import FILE_SENTENCES, gaps_text
 
 Visible = Callable[[str], bool]  # whether a reader sees a project
 
+POWER_DONE = {
+    PowerAction.START: "started", PowerAction.STOP: "stopped", PowerAction.PAUSE: "paused",
+    PowerAction.RESUME: "resumed", PowerAction.REBOOT: "rebooted", PowerAction.RESET: "reset",
+}  # fmt: skip
 HIDDEN = "a workload of another project"
 HIDDEN_PROJECT = "another project"
 
@@ -314,6 +319,11 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.DependencyUnknown: _dependency_unknown,
     attempts.DependencyWithoutOutputs: lambda why, visible: f"dependency {_dependency(why, visible)} has no outputs",
     attempts.TicksSkipped: _ticks,
+    power.PowerRequested: "{action} of the vm requested{by}",
+    power.PowerDone: lambda why, _: f"vm {POWER_DONE[why.action]}{_value('by', why.by, None)}",
+    power.PowerFailed: "{action} of the vm failed: {problem}",
+    power.PowerReported: "the vm is {power} without a command",
+    power.PowerKept: "the vm begins stopped, as it was before",
     reason.NodeLost: "node {node} lost: {cause}",
     reason.MovedToQueue: "moved: {cause}",
     reason.AttemptRetried: "{cause}; attempt {attempt} of {attempts_max}",

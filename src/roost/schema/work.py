@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from roost.model.limits import EXIT_CODE_MAX, TEXT_LENGTH_MAX
+from roost.model.limits import DURATION_MS_MAX, EXIT_CODE_MAX, TEXT_LENGTH_MAX
 from roost.model.records.template import Parameter
-from roost.model.states import FINISHED, InstanceState, WorkloadState
+from roost.model.states import FINISHED, InstanceState, Power, PowerAction, WorkloadState
 from roost.schema.page import Page
 from roost.schema.reason_text import ReasonView
 from roost.schema.rollouts import RolloutView
@@ -87,6 +87,24 @@ class OutputsSummary(msgspec.Struct, frozen=True, kw_only=True):
     gaps_count: int = 0
 
 
+class PowerView(msgspec.Struct, frozen=True, kw_only=True):
+    """The power of a virtual machine: what is wanted, what its node reports, and the last command.
+
+    `pending`: its node has not carried out the command yet. `by` and `action` are of the last command; empty: none was
+    given to this attempt, or the machine has changed by itself since.
+    """
+
+    state: Power  # as reported; before a report: as it begins
+    wanted: Power
+    pending: bool = False
+    action: PowerAction | None = None
+    by: str = ""
+    asked_ms: int | None = None
+    since_ms: int | None = None  # since when `state` is what it is
+    problem: str = ""  # why the last command could not be carried out
+    serial: int = 0  # of the last command; commands given later have larger ones
+
+
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a workload."""
 
@@ -114,6 +132,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     result: ResultView | None = None  # of this attempt, as JSON; nothing: it wrote none
     outputs: OutputsSummary | None = None  # of this attempt; nothing: none were collected
     image: str = ""  # of a container: the digest of what this attempt runs
+    power: PowerView | None = None  # of a virtual machine that runs
 
     @property
     def is_over(self) -> bool:
@@ -149,6 +168,25 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
 
 class InstancePage(Page[InstanceView, int], frozen=True):
     """Instances by index. A page may be short: there are more as long as `next` is given, which goes into `after`."""
+
+
+class VmView(msgspec.Struct, frozen=True, kw_only=True):
+    """One virtual machine. `power` is there as long as its instance runs."""
+
+    project: str
+    name: str
+    index: int
+    state: str  # of its instance
+    power: PowerView | None = None
+    node: str = ""
+    message: str = ""
+    needs: dict[str, int] = {}
+    ports: dict[str, int] = {}
+    since_ms: int | None = None  # since when the instance is in its state
+
+
+class VmPage(Page[VmView, str], frozen=True):
+    """Virtual machines, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
 
 
 class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +272,14 @@ class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=EXIT_CODE_MAX)] | None = None
     message: Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)] = ""
     data: Any = msgspec.UNSET  # any JSON, at most 64 KiB
+
+
+class PowerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command for one machine of a workload; without an index: for all of them."""
+
+    action: PowerAction
+    index: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    grace_ms: Annotated[int, msgspec.Meta(ge=0, le=DURATION_MS_MAX)] | None = None
 
 
 class TemplateView(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
 from roost.cli.common.session import client_output, wants_json
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.vm import format_power
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.spec.cron import local_minute
@@ -238,6 +239,7 @@ def _show_instance(instance: InstanceDetail) -> None:
         "Instance": f"{Target(instance.project, instance.name, instance.index)} is {instance.state}"
                     + (f" on {instance.node}" if instance.node else ""),
         "Cause": instance.message or "-",
+        "Power": format_power(instance.power) if instance.power is not None else "",
         "Version": f"{instance.version}{_readiness(instance)}" if is_replica else "",
         "Attempt": str(instance.attempt or "-"),
         "Ran": f"{duration}, started {ago(instance.started_ms)}" if instance.started_ms else "",

@@ -9,6 +9,7 @@ import msgspec
 
 from roost.core.dependencies.conditions import waiting_text
 from roost.core.explain.blockers import CODES, Blocker, blockers_of
+from roost.core.lifecycle.power import power_text
 from roost.core.lifecycle.restarts import attempts_on
 from roost.core.nodes.maintenance import maintenance_text
 from roost.core.placement.filters.resources import format_amount
@@ -147,6 +148,8 @@ def _why_placed(state: State, instance: Instance) -> Why:
     text: Text = (f"{instance.key} is {instance.state}{where}", *_because(instance.reason))
     more = replica_text(state, instance)
     text += ("; ", *more) if more else ()
+    power = power_text(instance, state.now_ms)
+    text += (f"; {power}",) if power else ()
     for missing in (not_kept(instance.result), outputs_not_kept(instance.outputs)):
         text += ("; ", missing) if missing is not None else ()
     change = state.workloads[instance.workload].change

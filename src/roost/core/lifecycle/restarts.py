@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.core.lifecycle.power import power_of_next
 from roost.core.queue.gang import members
 from roost.core.state.outcome import Step
 from roost.core.state.queue import start_by_ms
@@ -75,6 +76,7 @@ def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: in
         instance.version = workload.version  # it starts again as it is wanted now
     elif instance.version != workload.version:
         state.mark_dirty(workload.key)  # `reconcile` decides which it is to be
+    instance.power = power_of_next(instance.power, reason)
     spec = state.spec_of(instance)
     if spec.policy.gang and not in_maintenance(state):
         regroup(state, out, spec, instance, now)

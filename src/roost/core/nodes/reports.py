@@ -1,6 +1,7 @@
 """Registrations, reports and heartbeats of agents. Those of an older session or attempt change nothing."""
 
 from roost.core.lifecycle.adopt import adopt, policy_of
+from roost.core.lifecycle.power import power_reported
 from roost.core.lifecycle.restarts import attempts_on, ended, lose_node, lost, release_orphans, requeue
 from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
@@ -157,6 +158,7 @@ def apply_report(
             instance.step = report.step
             state.touch_instance(instance)
         _update_readiness(state, instance, report, turned)
+        power_reported(state, instance, report, now)
         return
     if report.state != AttemptState.ENDED:
         out.ignored.append(IgnoredReport(instance.node, IgnoredBecause.UNKNOWN_STATE, report.token, report.state))

@@ -7,6 +7,7 @@ import msgspec
 from roost.model.reasons.attempts import AttemptReason
 from roost.model.reasons.caching import CacheReason
 from roost.model.reasons.nodes import NodeReason
+from roost.model.reasons.power import PowerReason
 from roost.model.reasons.subjects import BaseReason, HealthEvidence, OnNode, Principal, Ref, Requested, WorkloadRef
 
 CAUSES_MAX = 4  # reasons inside each other: a chain of dependencies may be long
@@ -109,9 +110,9 @@ class RolloutStalled(BaseReason, frozen=True):
 
 
 Reason = (
-    AttemptReason | CacheReason | NodeLost | MovedToQueue | AttemptRetried | ServiceRestarted | RestartDisabled
-    | RescheduleDisabled | RetriesExhausted | DependencyEnded | PlacementRejected | NodeReason | VersionApplied
-    | RolledBack | RolloutFailures | RolloutStalled
+    AttemptReason | CacheReason | PowerReason | NodeLost | MovedToQueue | AttemptRetried | ServiceRestarted
+    | RestartDisabled | RescheduleDisabled | RetriesExhausted | DependencyEnded | PlacementRejected | NodeReason
+    | VersionApplied | RolledBack | RolloutFailures | RolloutStalled
 )  # fmt: skip
 
 #: A sentence whose subjects, and the reasons it quotes, are still data.

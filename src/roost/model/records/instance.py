@@ -8,7 +8,7 @@ import msgspec
 
 from roost.model.keys import InstanceKey
 from roost.model.reasons.reason import Reason
-from roost.model.reasons.subjects import HealthEvidence
+from roost.model.reasons.subjects import HealthEvidence, Principal
 from roost.model.records.files import InputFiles, Outputs
 from roost.model.records.result import Result
 from roost.model.records.transition import InstanceStory
@@ -36,11 +36,20 @@ class PowerState(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_
     serial: int = 0  # of the last command
     done: int = 0  # the last serial that its node has carried out, or has failed to
     problem: str = ""  # why that failed
+    by: Principal = ""  # who gave the last command; nothing: the machine changed by itself since
+    asked_ms: int = 0  # when that was
+    since_ms: int = 0  # since when the power state is the reported one
+    grace_ms: int = 0  # of the last command
 
     @property
     def is_pending(self) -> bool:
         """The last command has not been carried out."""
         return self.serial > self.done
+
+    @property
+    def begins_stopped(self) -> bool:
+        """Of an attempt that was not commanded: it was switched off before it came here."""
+        return self.wanted != Power.RUNNING and not self.serial and self.reported is None
 
     @property
     def expected(self) -> Power:

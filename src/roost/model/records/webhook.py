@@ -23,11 +23,12 @@ SIGNATURE_LENGTH_MAX = 200
 AGE_S_MAX = 300  # of a signature that is believed: clocks differ, and a try takes ten seconds
 
 PREEMPTED = "preempted"
+POWER = "power"
 ENDED = "instance.ended"
 FINISHED_WORKLOAD = "workload.finished"
 #: The events. `instance.ended` stands for every end of an attempt, also of one that is tried again.
 NAMES = (
-    ENDED, *(f"instance.{state}" for state in MOVES), f"instance.{PREEMPTED}",
+    ENDED, *(f"instance.{state}" for state in MOVES), f"instance.{PREEMPTED}", f"instance.{POWER}",
     FINISHED_WORKLOAD, *(f"node.{status}" for status in NODE_MOVES),
 )  # fmt: skip
 GROUPS = ("*", "instance.*", "workload.*", "node.*")

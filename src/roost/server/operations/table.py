@@ -24,6 +24,7 @@ from roost.server.operations.work import (
     services,
     templates,
     tests,
+    vms,
     workloads,
 )
 
@@ -62,6 +63,9 @@ RULES: dict[Callable[..., Any], Rule] = {
     ),
     services.list_services: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/services"),
     services.get_service: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/services/{project}/{name}"),
+    vms.list_vms: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/vms"),
+    vms.get_vms: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/vms/{project}/{name}"),
+    vms.set_power: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/vms/{project}/{name}/power"),
     instances.post_result: Rule(
         SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/instances/{index}/result"
     ),

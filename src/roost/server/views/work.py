@@ -47,6 +47,7 @@ from roost.server.views.limits import unenforced_on
 from roost.server.views.outputs import outputs_summary
 from roost.server.views.results import not_passed_views, result_view
 from roost.server.views.view_of import view_of
+from roost.server.views.vms import power_view
 
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
 DETAIL_INSTANCES_MAX = 100  # shown with their workload or node; the rest comes page by page
@@ -190,6 +191,7 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
         crash_loop=_is_looping(instance),
         result=result_view(instance.result),
         outputs=outputs_summary(instance.outputs),
+        power=power_view(instance),
     )
 
 

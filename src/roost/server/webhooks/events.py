@@ -15,6 +15,7 @@ import msgspec
 from roost.core.state.state import State
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import Preempted
+from roost.model.reasons.power import PowerReason
 from roost.model.reasons.reason import Reason
 from roost.model.records.files import Outputs
 from roost.model.records.instance import Instance
@@ -28,7 +29,7 @@ from roost.model.records.transition import (
     WorkloadRemoved,
     lines_between,
 )
-from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEvent, is_end
+from roost.model.records.webhook import FINISHED_WORKLOAD, POWER, PREEMPTED, WebhookEvent, is_end
 from roost.model.records.workload import Workload
 from roost.ports.store import Change
 from roost.schema.reason_text import message_of, reason_data, render
@@ -139,7 +140,11 @@ class WebhookReader:
     def _instance(self, key: str, line: InstanceTransition, number: int, left: Produced) -> WebhookEvent:
         workload, _, index = key.rpartition(".")
         project, _, name = workload.partition("/")
-        what = PREEMPTED if line.state == "stopping" and isinstance(line.reason, Preempted) else line.state
+        what: str = line.state
+        if isinstance(line.reason, PowerReason):
+            what = POWER
+        elif line.state == "stopping" and isinstance(line.reason, Preempted):
+            what = PREEMPTED
         ended = is_end(line.before, line.state)
         return WebhookEvent(
             id=self._id("instance", workload, index, line.state, line.revision, number),
