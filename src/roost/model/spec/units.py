@@ -98,7 +98,7 @@ def show_bytes(count: int) -> str:
 
 
 def show_size(count: int) -> str:
-    """As `show_bytes`, but a few bytes have their unit, too: `4B`."""
+    """As `show_bytes`, but a few bytes also have their unit: `4B`."""
     return show_bytes(count) if count >= 1_024 else f"{count}B"
 
 
