@@ -20,7 +20,7 @@ MEMORY = 96 << 20  # bytes; below 72 MiB this kernel does not boot
 KERNELS = Path("/var/cache/roost-guest")  # where tools/components.py unpacks the kernel
 MODULES = (
     "virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk", "failover",
-    "net_failover", "virtio_net", "evdev", "button", "pvpanic", "pvpanic-pci", "cdrom", "isofs",
+    "net_failover", "virtio_net", "evdev", "button", "pvpanic", "pvpanic-mmio", "cdrom", "isofs",
 )  # fmt: skip
 SCRIPT_MAX = 1_200  # characters: a command line has 2,047, and base64 takes a third more
 

@@ -65,6 +65,7 @@ class KeeperRun:
     after = ""  # the run whose end it waits for
     ended = ""  # the event of its end
     power = ""  # of its machine, as its supervisor says
+    machine_error = ""  # why it could not go on
     power_asked: tuple[int, str, int] | None = None  # the last command for it: serial, action, grace in ms
 
     def __init__(self, run_id: str, order: dict[str, object], mark: str, now: int) -> None:

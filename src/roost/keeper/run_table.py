@@ -7,12 +7,14 @@ import binascii
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from roost.keeper import processes as proc
 from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.containers.ending import Containers
 from roost.keeper.containment import Containment, limit_pids
+from roost.keeper.machines.owned import Machines
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close, size_of
 from roost.keeper.rules import Host, Rules
@@ -57,6 +59,7 @@ class RunTable(Host):
             self.containment.go_home, self.containment.release,
         )  # fmt: skip
         self.containers = Containers(link.epoll)
+        self.machines = Machines(self.rules, link.epoll)
         self.own_rss_max = 0  # KiB
         self.groups_made = 0
 
@@ -121,11 +124,7 @@ class RunTable(Host):
             if is_in_slot(run):
                 return self.slots.start(run, now_ms())
             self._contain(run)
-            start = spawn
-            if run.container is not None:
-                run.container.limit_pids(self.cgroups.pids_max)
-                start = self.containers.spawn
-            run.pid = start(run, self.ignored)
+            run.pid = self._spawner(run)(run, self.ignored)
         except RunRefused as error:
             return str(error)
         if len(self.rules.known) > LOGS_OPEN_MAX // len(run.logs):
@@ -138,11 +137,22 @@ class RunTable(Host):
             self._apply_limits(run, run.group)
         return ""
 
+    def _spawner(self, run: KeeperRun) -> Callable[[KeeperRun, list[int]], int]:
+        if run.machine is not None:
+            return self.machines.spawn
+        if run.container is None:
+            return spawn
+        run.container.limit_pids(self.cgroups.pids_max)
+        return self.containers.spawn
+
     def terminate(self, run: KeeperRun) -> None:
         if is_in_slot(run):
             self.slots.signal(run, signal.SIGTERM, signal.SIGCONT)
             return
-        signal_group(run.pid, signal.SIGTERM)
+        if run.machine is not None:
+            self.machines.terminate(run)
+        else:
+            signal_group(run.pid, signal.SIGTERM)
         signal_group(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
 
     def kill(self, run: KeeperRun) -> None:
@@ -151,6 +161,9 @@ class RunTable(Host):
         else:
             kill(run)
             self.containers.end(run, now_ms())
+
+    def command(self, run: KeeperRun, serial: int, action: str, grace_ms: int) -> None:
+        self.machines.command(run, serial, action, grace_ms)
 
     def finished(self, run: KeeperRun, now: int) -> int:
         if run.group is not None:
@@ -211,6 +224,7 @@ class RunTable(Host):
         self.rules.tick(now)
         self.slots.tick(now)
         self.containers.turn(now)
+        self.machines.turn(now)
         if self.linger_at <= now:
             self._look_at_lingering(now)
         if self.strays.look_at <= now:
@@ -293,7 +307,10 @@ class RunTable(Host):
         return is_gone(run) and self.containers.is_gone(run, now)
 
     def _step_over(self, run: KeeperRun, now: int) -> None:
-        self.rules.step_over(run, now, self.containers.problem(run))
+        problem = self.containers.problem(run)
+        if run.machine is not None and (problem := self.machines.ended(run, now)):
+            run.cause = run.cause or "error"
+        self.rules.step_over(run, now, problem)
 
     def _look_at_lingering(self, now: int) -> None:
         """A step is over when nothing of its group is left, not only its main process."""
@@ -312,7 +329,7 @@ class RunTable(Host):
 
 
 def is_in_slot(run: KeeperRun) -> bool:
-    return run.isolation is not None and run.isolation.in_slot
+    return run.isolation is not None and run.isolation.in_slot and run.machine is None
 
 
 def owner_of(run: KeeperRun) -> tuple[int, int]:

@@ -1,0 +1,156 @@
+"""One process of QEMU: started so that it ends with us, asked over QMP, and why it ended."""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable
+
+from roost.keeper.clock import now_ms
+from roost.keeper.machines.power import PowerSwitch
+from roost.keeper.machines.qmp import Qmp, QmpGone
+
+STDERR_BYTES_MAX = 2_000  # of its end
+_PR_SET_PDEATHSIG = 1
+_NOT_EXECUTED = 126
+
+
+class QemuRefused(Exception):
+    """It could not be started."""
+
+
+class Qemu:
+    """`argv` is given the descriptor of its QMP. What happens goes to `power`."""
+
+    def __init__(
+        self, argv: Callable[[int], list[str]], fds: list[int], power: PowerSwitch, epoll: select.epoll
+    ) -> None:
+        self.power = power
+        self.epoll = epoll
+        ours, theirs = socket.socketpair()
+        self.stderr_fd, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(stderr, True)
+        self.stderr = b""
+        self.status: int | None = None
+        self.answered_once = False
+        self.has_panicked = False
+        self.is_killed = False
+        with theirs:
+            self.pid = start(argv(theirs.fileno()), [theirs.fileno(), *fds], stderr)
+        os.close(stderr)
+        self.qmp: Qmp | None = Qmp(ours, self._ready, self._event)
+        self.qmp_fd = ours.fileno()
+        for fd in (self.qmp_fd, self.stderr_fd):
+            epoll.register(fd, select.EPOLLIN)
+
+    def turn(self, ready: set[int], now: int) -> None:
+        if self.stderr_fd in ready:
+            self._read_stderr()
+        if self.qmp_fd in ready and self.qmp is not None:
+            try:
+                self.qmp.read()
+            except QmpGone:
+                self._hang_up()  # its end comes as a signal
+        if self.qmp is not None:
+            self.qmp.flush()
+
+    def call(self, name: str) -> None:
+        if self.qmp is not None:
+            self.qmp.call(name, None, lambda result, error: self.power.answered(name, error, now_ms()))
+
+    def kill(self) -> None:
+        self.is_killed = True
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def has_ended(self) -> bool:
+        """Take in its end. What it had to say is read before: events, and its last output."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if not pid:
+                return False
+            self.status = os.waitstatus_to_exitcode(status)
+            if self.qmp is not None:
+                try:
+                    while True:
+                        self.qmp.read()
+                except QmpGone:
+                    self._hang_up()
+            self._read_stderr()
+            self.epoll.unregister(self.stderr_fd)
+            os.close(self.stderr_fd)
+        return True
+
+    def lacks_sandbox(self) -> bool:
+        """Whether it did not start because it cannot limit its own system calls here."""
+        return not self.answered_once and (b"sandbox" in self.stderr or b"seccomp" in self.stderr)
+
+    def why_ended(self) -> str:
+        """Nothing: the guest has powered off, or it was ended on request."""
+        stderr = self.stderr.decode(errors="replace").strip()
+        if self.has_panicked:
+            return "the guest's kernel has panicked; its log has the reason"
+        if self.is_killed or self.status == 0:
+            return ""
+        assert self.status is not None
+        how = f"was ended by signal {-self.status}" if self.status < 0 else f"ended with code {self.status}"
+        return f"QEMU {how}: {stderr}" if stderr else f"QEMU {how}"
+
+    # --- what it says
+
+    def _ready(self) -> None:
+        self.answered_once = True
+        self.power.booted(now_ms())
+
+    def _event(self, name: str, data: dict[str, object]) -> None:
+        if name == "GUEST_PANICKED":
+            self.has_panicked = True
+        elif name in ("STOP", "RESUME") and self.answered_once:
+            self.power.changed(is_paused=name == "STOP")
+
+    def _read_stderr(self) -> None:
+        while True:
+            try:
+                data = os.read(self.stderr_fd, 1 << 16)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self.stderr = (self.stderr + data)[-STDERR_BYTES_MAX:]
+
+    def _hang_up(self) -> None:
+        if self.qmp is not None:
+            self.epoll.unregister(self.qmp_fd)
+            self.qmp.close()
+        self.qmp = None
+
+
+def start(argv: list[str], fds: list[int], stderr: int) -> int:
+    """A child that is killed when we die, however that happens, with these descriptors and no output but stderr.
+
+    It stays in our process group, which the keeper kills, and has our environment: by its marks it is found.
+    """
+    library = ctypes.CDLL(None)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(_NOT_EXECUTED)
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.dup2(stderr, 2)
+        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        os.closerange(3, min(fds))
+        os.execve(argv[0], argv, dict(os.environ))
+    except OSError as error:
+        os.write(stderr, f"{argv[0]}: {error.strerror}".encode())
+    finally:
+        os._exit(_NOT_EXECUTED)

@@ -1,0 +1,180 @@
+"""The supervisor of one virtual machine: a child of the keeper, in place of the process of a run.
+
+Started by path as `python -I -S supervisor.py`, with what to do as JSON on descriptor 0, a file in memory: its seed may
+have secrets. Descriptor 1 is the log, which gets the bytes of the serial console. On descriptor 3 it talks to the
+keeper: power commands and leases come in, power states and errors go out. It and its QEMU end with the keeper, and with
+the lease, also when the keeper hangs. QEMU ends with it.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+
+from roost.keeper.clock import NEVER, now_ms
+from roost.keeper.machines.command import command
+from roost.keeper.machines.console import SerialConsole
+from roost.keeper.machines.disks import DisksRefused, lock, prepare
+from roost.keeper.machines.order import LINK, MESSAGE_BYTES_MAX, MachineOrder
+from roost.keeper.machines.power import PowerHost, PowerSwitch
+from roost.keeper.machines.qemu import Qemu, QemuRefused
+
+FAILED = 127
+
+
+class Supervisor(PowerHost):
+    def __init__(self, given: dict[str, object]) -> None:
+        self.order = MachineOrder(given["machine"])
+        self.user = str(given["user"])
+        self.until = int(str(given["until"])) if given["leased"] else NEVER
+        self.link = socket.socket(fileno=LINK)
+        self.link.setblocking(False)
+        self.epoll = select.epoll()
+        self.power = PowerSwitch(self, self.order.power_serial)
+        self.qemu: Qemu | None = None
+        self.console = SerialConsole(1, self.epoll) if self.order.has_console else None
+        self.lock_fd = -1
+        self.disks: list[dict[str, object]] = []
+        self.has_sandbox = True
+        self.is_over = False
+        self.error = ""
+
+    def run(self) -> int:
+        """Until the machine has ended. Raises DisksRefused, QemuRefused."""
+        self.lock_fd = lock(self.order.dir)
+        self.disks = prepare(self.order)
+        wake_fd = self._catch_signals()
+        for fd in (wake_fd, LINK):
+            self.epoll.register(fd, select.EPOLLIN)
+        self.power.begin(self.order.power, now_ms())
+        while not self.is_over:
+            at = min(self.power.next_at(), self.until)
+            ready = self.epoll.poll(None if at == NEVER else max(0, at - now_ms() + 1) / 1000)
+            self._turn({fd for fd, _ in ready}, wake_fd, now_ms())
+        if self.qemu is not None:
+            self.qemu.kill()
+        return FAILED if self.error else 0
+
+    def _catch_signals(self) -> int:
+        wake_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        return wake_fd
+
+    def _turn(self, ready: set[int], wake_fd: int, now: int) -> None:
+        """The lease first: orders that came while we hung may renew it."""
+        if LINK in ready:
+            self._read_link(now)
+        if self.until <= now:
+            self._finish("lease")
+            return
+        if self.qemu is not None:
+            self.qemu.turn(ready, now)
+        if self.console is not None:
+            self.console.turn(ready)
+        if wake_fd in ready:
+            if signal.SIGTERM in os.read(wake_fd, 4096):
+                self.power.terminate(now)
+            self._look_at_qemu(now)
+        self.power.tick(now)
+
+    def _look_at_qemu(self, now: int) -> None:
+        qemu = self.qemu
+        if qemu is None or not qemu.has_ended():
+            return
+        if self.console is not None:
+            self.console.disconnect()
+        self.qemu = None
+        if self.has_sandbox and qemu.lacks_sandbox():
+            self.has_sandbox = False
+            self.launch()
+        else:
+            self.power.left(qemu.why_ended(), now)
+
+    # --- the keeper
+
+    def _read_link(self, now: int) -> None:
+        while not self.is_over:
+            try:
+                data = self.link.recv(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._finish("keeper")  # it is gone, and nothing may run without it
+                return
+            message = json.loads(data)
+            if message["do"] == "lease":
+                self.until = message["until"]
+            else:
+                self.power.command(message["serial"], message["action"], message["grace_ms"], now)
+
+    def _tell(self, **news: object) -> None:
+        """A keeper that hangs gets what fits: the newest state is what it asks for."""
+        try:
+            self.link.send(json.dumps(news).encode())
+        except OSError:
+            pass
+
+    def _finish(self, cause: str) -> None:
+        self.is_over = True
+        if self.qemu is not None:
+            self.qemu.kill()
+        self._tell(cause=cause)
+
+    # --- what the machine's power asks for
+
+    def launch(self) -> None:
+        console = -1 if self.console is None else self.console.connect()
+        tap = -1
+        try:
+            self.qemu = Qemu(
+                lambda qmp_fd: command(
+                    self.order, qmp_fd=qmp_fd, console_fd=console, disks=self.disks, tap_fd=tap, runas=self.user,
+                    has_sandbox=self.has_sandbox,
+                ),
+                [fd for fd in (console, tap, self.lock_fd) if fd >= 0], self.power, self.epoll,
+            )  # fmt: skip
+        finally:
+            for fd in (console, tap):
+                if fd >= 0:
+                    os.close(fd)
+
+    def call(self, name: str) -> None:
+        if self.qemu is not None:
+            self.qemu.call(name)
+
+    def kill(self) -> None:
+        if self.qemu is not None:
+            self.qemu.kill()
+
+    def report(self, power: str, serial: int, problem: str) -> None:
+        self._tell(power=power, serial=serial, problem=problem)
+
+    def end(self, error: str) -> None:
+        self.is_over, self.error = True, error
+        if error:
+            self._tell(error=error)
+
+
+def main() -> int:
+    order = json.loads(os.pread(0, os.fstat(0).st_size, 0))
+    supervisor = Supervisor(order)
+    try:
+        return supervisor.run()
+    except (DisksRefused, QemuRefused) as error:
+        supervisor.end(str(error))
+        return FAILED
+    finally:
+        if supervisor.console is not None:
+            supervisor.console.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
