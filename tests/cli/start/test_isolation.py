@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.agent.isolation import chosen_level
-from tests.cli.serving import serving, wait_until
+from tests.cli.serving import up, wait_until
 
 SERVICE = b"""
 name: web
@@ -24,7 +24,7 @@ def best_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_are_in_sandboxes_by_default(tmp_path: Path) -> None:
-    with serving(tmp_path, "up") as served:
+    with up(tmp_path) as served:
         assert "Runs are in sandboxes" in served.output()
         home = next(tmp_path.rglob("admin.token")).parent
         reads = f"cat {home}/*.token {home}/*.key {home}/*.toml; ls -A {home} | grep -v nodes; find {home} -type s"
@@ -39,16 +39,16 @@ def test_a_hidden_directory_can_be_read_if_the_operator_shows_it(tmp_path: Path)
     tool.write_text("#!/bin/sh\necho it runs\ntouch $0\n")
     tool.chmod(0o777)
     (tmp_path / "hidden").mkdir()
-    with serving(tmp_path / "hidden", "up") as served:
+    with up(tmp_path / "hidden") as served:
         assert served.roost("run", "--", str(tool)).returncode != 0
     (tmp_path / "shown").mkdir()
-    with serving(tmp_path / "shown", "up", "--readable", str(tool.parent)) as served:
+    with up(tmp_path / "shown", "--readable", str(tool.parent)) as served:
         done = served.roost("run", "--", str(tool))
         assert done.stdout == b"it runs\n" and done.returncode != 0 and b"Read-only file system" in done.stderr
 
 
 def test_a_health_check_by_a_command_runs_where_its_service_is(tmp_path: Path) -> None:
-    with serving(tmp_path, "up") as served:
+    with up(tmp_path) as served:
         assert served.roost("apply", "-f", "-", stdin=SERVICE).returncode == 0
         found = lambda: [path.read_text().strip() for path in tmp_path.rglob("work/*/checked")]  # noqa: E731
         wait_until(lambda: found() == [str(user())])
@@ -61,7 +61,7 @@ def user() -> int:
 def test_files_sent_with_a_run_belong_to_its_user_and_outputs_are_kept(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.write_text("one\n")
-    with serving(tmp_path, "up") as served:
+    with up(tmp_path) as served:
         script = "echo two >>given && cp given out.txt && stat -c %u given"
         done = served.roost("run", "--send", f"{given}:given", "-o", "out.txt", "--", "sh", "-c", script)
         assert (done.returncode, done.stdout.split()) == (0, [str(user()).encode()]), done.stderr
