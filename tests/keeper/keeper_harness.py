@@ -11,6 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from roost.model.records.usage import RunUsage
+
 KEEPER = Path(__file__).parents[2] / "src" / "roost" / "keeper" / "__main__.py"
 DEADLINE_S = 60.0  # for what takes milliseconds: the machine may be busy
 
@@ -159,6 +163,10 @@ class KeeperHarness:
                 keeper.wait()
         for pid in marked(self.dir):
             os.kill(pid, signal.SIGKILL)
+
+
+def usage_of(ended: Event) -> RunUsage:
+    return msgspec.convert(ended["usage"], RunUsage)
 
 
 def children(pid: int) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 from roost.keeper import run
 from roost.keeper.run_table import LOGS_OPEN_MAX
 from roost.ports.driver import Refusal
-from tests.keeper.keeper_harness import Client, Event, KeeperHarness, alive, until
+from tests.keeper.keeper_harness import Client, Event, KeeperHarness, alive, until, usage_of
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -224,11 +224,34 @@ def test_two_hundred_runs_at_once_and_none_is_lost(harness: KeeperHarness, clien
 
 def test_what_was_used_is_reported(harness: KeeperHarness, client: Client) -> None:
     script = "x = bytearray(60 << 20); t = __import__('time'); [0 for _ in iter(lambda: t.process_time() > 0.2, True)]"
-    client.send(harness.order("big", ["python3", "-c", script]), harness.order("small", "true"))
-    big, small = client.ended("big"), client.ended("small")
-    assert 200 <= big["cpu_ms"] < 5_000
-    assert 60 << 20 <= big["rss_max"] < 120 << 20
-    assert small["rss_max"] == 0
+    write = "open('x', 'wb').write(bytes(3 << 20))"
+    client.send(harness.order("big", ["python3", "-c", f"{script}; {write}"]), harness.order("small", "true"))
+    big, small = usage_of(client.ended("big")), usage_of(client.ended("small"))
+    assert 200 <= big.cpu_ms < 5_000
+    assert 60 << 20 <= big.memory_max < 120 << 20 and not big.memory_is_bound
+    assert big.io_written >= 3 << 20 or on_memory(harness.dir)
+    assert 1 << 20 < small.memory_max < 60 << 20 and small.memory_is_bound
+    assert small.io_written == 0
+
+
+def test_usage_is_the_sum_over_the_steps_and_the_largest_of_them(harness: KeeperHarness, client: Client) -> None:
+    spin = "t = __import__('time'); [0 for _ in iter(lambda: t.process_time() > 0.1, True)]"
+    big = ["python3", "-c", f"x = bytearray(60 << 20); {spin}"]
+    client.send(harness.order("a", big, ["python3", "-c", spin]))
+    usage = usage_of(client.ended("a"))
+    assert usage.cpu_ms >= 200 and usage.memory_max >= 60 << 20
+
+
+def test_a_run_that_never_began_has_no_usage(harness: KeeperHarness, client: Client) -> None:
+    client.send(harness.order("a", ["/nowhere"]))
+    assert client.ended("a")["usage"] is None
+
+
+def on_memory(directory: Path) -> bool:
+    """Writes to a file system in memory are not counted."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    holding = [mount for mount in mounts if directory.is_relative_to(mount[1])]
+    return max(holding, key=lambda mount: len(mount[1]))[2] == "tmpfs"
 
 
 def test_the_keeper_knows_the_refusals_of_the_port() -> None:

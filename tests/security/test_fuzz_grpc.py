@@ -57,12 +57,14 @@ tokens = st.integers(1, 6)
 wild_reports = st.builds(
     pb.Report, token=numbers, state=states | texts, started_ago_ms=numbers, ended_ago_ms=numbers, cause=causes | texts,
     code=small, signal=small, step=small, error=texts, log_size=numbers, stderr_size=numbers,
+    usage=st.builds(pb.RunUsage, cpu_ms=numbers, memory_max=numbers, io_read=numbers, io_written=numbers),
 )  # fmt: skip
 # What passes the door: the core has to take all of it.
 fair_reports = st.builds(
     pb.Report, token=tokens, state=states, started_ago_ms=st.integers(0, 10_000), ended_ago_ms=st.integers(0, 10_000),
     cause=causes, code=st.integers(0, 255), signal=st.integers(0, 64), step=st.integers(0, 3),
     log_size=st.integers(0, 1 << 40), stderr_size=st.none() | st.integers(0, 1 << 40),
+    usage=st.none() | st.builds(pb.RunUsage, cpu_ms=st.integers(0, 1 << 40), memory_max=st.integers(0, 1 << 53)),
 )  # fmt: skip
 wild_runs = st.builds(
     pb.Run, token=numbers, workload=texts, index=numbers, attempt=numbers, document=documents, timeout_ms=numbers,

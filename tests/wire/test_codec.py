@@ -6,6 +6,7 @@ from roost.model.protocol import Answer, Beat, Drop, Hello, PowerOrder, Report, 
 from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
+from roost.model.records.usage import RunUsage
 from roost.model.states import PowerAction
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
@@ -48,6 +49,7 @@ FACTS = Facts(
         Beat(1, 2, 3, 4, (Report(4, "ended", cause="error", inputs_failed=NO_URL),)),
         Hello("n", "machine/1", FACTS, 9, ((WITH_INPUTS, OUTPUTS[0]),)),
         Hello("n", "machine/1", FACTS, 9, ((STOPPED, Report(4, "running", power="stopped", power_serial=1 << 60)),)),
+        Beat(1, 2, 3, 4, (Report(4, "ended", usage=RunUsage(0, 9, True, 1, 0)), Report(5, "ended", usage=RunUsage()))),
         Beat(1, 2, 3, 4, (Report(4, "running", power="paused", power_serial=2, power_problem="no answer"),)),
     ],
 )

@@ -14,6 +14,7 @@ from roost.model.protocol import Answer, Beat, Drop, Hello, Order, PowerOrder, R
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
+from roost.model.records.usage import RunUsage
 from roost.model.spec.service import Check
 from roost.model.states import AttemptState, EndCause
 from roost.ports.driver import Ended, PowerChanged, StopReason
@@ -65,6 +66,7 @@ class Attempt(msgspec.Struct):
     result: Result | None = None
     inputs_failed: InputFailure | None = None
     image: str = ""  # the digest of what its container is made of
+    usage: RunUsage | None = None
     outputs: Outputs | None = None
     power: MachinePower = msgspec.field(default_factory=MachinePower)
     health: HealthState | None = None  # without a check, an attempt that runs is ready
@@ -86,16 +88,12 @@ class Attempt(msgspec.Struct):
             step=self.step,
             error=self.error,
             ready=self._is_ready(),
-            log_size=self.log_size,
-            stderr_size=self.stderr_size,
+            log_size=self.log_size, stderr_size=self.stderr_size, usage=self.usage,
             result=self.result,
-            inputs_failed=self.inputs_failed,
-            image=self.image,
-            outputs=self.outputs,
+            inputs_failed=self.inputs_failed, image=self.image, outputs=self.outputs,
             power=self.power.state if self.state != "ended" else "",
-            power_serial=self.power.serial,
-            power_problem=self.power.problem,
-        )
+            power_serial=self.power.serial, power_problem=self.power.problem,
+        )  # fmt: skip
 
     def _is_ready(self) -> bool:
         if self.stopping or self.has_exited:
@@ -312,6 +310,7 @@ class Actor:
             attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
         attempt.log_size, attempt.stderr_size, attempt.result = event.log_size, event.stderr_size, event.result
         attempt.inputs_failed, attempt.outputs, attempt.is_held = event.inputs_failed, event.outputs, False
+        attempt.usage = event.usage
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:

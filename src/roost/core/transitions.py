@@ -81,6 +81,7 @@ def note_instance(
     line = InstanceTransition(
         at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
         instance.exit_code, instance.signal, instance.version, instance.log_size, instance.stderr_size, instance.step,
+        instance.usage,
     )  # fmt: skip
     instance.story = (*instance.story[1 - STORY_MAX :], line)
 

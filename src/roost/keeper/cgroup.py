@@ -130,6 +130,15 @@ class Group:
         name = "memory.peak" if self.kind == "v2" else "memory.max_usage_in_bytes"
         return int(read(f"{self.memory_dir}/{name}") or 0)
 
+    def cpu_s(self) -> float:
+        """Of all that was ever in it; 0: that is not counted here."""
+        if not self.cpu_dir:
+            return 0.0
+        if self.kind == "v2":
+            found = [line.split()[1] for line in read(f"{self.cpu_dir}/cpu.stat").split("\n") if "usage_usec" in line]
+            return int(found[0]) / 1_000_000 if found else 0.0
+        return int(read(f"{self.cpu_dir}/cpuacct.usage") or 0) / 1_000_000_000
+
     def remove(self) -> bool:
         return all([remove(directory) for directory in self.dirs])
 

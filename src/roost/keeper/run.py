@@ -15,6 +15,7 @@ from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.slots.handle import SlotHandle
 from roost.keeper.socket import encode, quote
 from roost.keeper.spawn import SpawnRefused, start
+from roost.keeper.usage import KeeperUsage
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_MS_DEFAULT = 10_000
@@ -51,8 +52,6 @@ class KeeperRun:
     log_offset = 0  # of the current step, if there are several
     deadline = 0  # when the next thing is due: the timeout, or KILL after the grace
     codes: tuple[int, ...] = ()  # of every step that is over; negative: the signal
-    cpu_s = 0.0
-    rss_max = 0
     oom = False
     made_dir = False  # the keeper made its work directory
     log_fd = -1
@@ -86,6 +85,7 @@ class KeeperRun:
         self.machine = machine(order.get("machine"))
         self.power_serial = self.machine.power_serial if self.machine is not None else 0  # the last that it carried out
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
+        self.usage = KeeperUsage()
 
     @property
     def logs(self) -> tuple[str, ...]:
@@ -153,8 +153,8 @@ def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> s
     signal_ = "null" if code is None or code >= 0 else -code
     return (
         f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
-        f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},'
-        f'"rss_max":{run.rss_max},"log_size":{log_size}{more}}}'
+        f'"oom":{"true" if run.oom else "false"},"at":{now},"log_size":{log_size},'
+        f'"usage":{run.usage.encoded()}{more}}}'
     )
 
 

@@ -22,6 +22,7 @@ from roost.keeper.run import KeeperRun, RunRefused, is_gone, kill, signal_group,
 from roost.keeper.slots.pool import SlotPool
 from roost.keeper.socket import KeeperSocket
 from roost.keeper.spawn import ignored_signals
+from roost.keeper.usage import cpu_s_of, io_of
 
 LOGS_OPEN_MAX = 256  # more logs of runs than that are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
@@ -168,7 +169,7 @@ class RunTable(Host):
     def finished(self, run: KeeperRun, now: int) -> int:
         if run.group is not None:
             run.oom = run.oom or run.group.out_of_memory()
-            run.rss_max = run.group.memory_max() or run.rss_max
+            run.usage.at_least(run.group.cpu_s(), run.group.memory_max())
             self.strays.remove(run.group)
         if run.pen is not None:
             self.containment.ended(run.pen)
@@ -203,15 +204,14 @@ class RunTable(Host):
                 signal_group(run.pid, signal.SIGKILL)
             pid, status, usage = os.wait4(found.si_pid, 0)
             if run is None:
-                if self.slots.ended(pid, usage.ru_utime + usage.ru_stime, status, now):
+                if self.slots.ended(pid, usage, status, now):
                     continue
                 self.strays.reaped(pid, now)
                 others.append((pid, status))
                 continue
             run.code, run.is_exited = os.waitstatus_to_exitcode(status), True
-            run.cpu_s += usage.ru_utime + usage.ru_stime
-            if usage.ru_maxrss > self.own_rss_max:
-                self._count_memory(run, usage.ru_maxrss)
+            memory_max = self._memory_max(usage.ru_maxrss)
+            run.usage.add(cpu_s_of(usage), memory_max, self.own_rss_max * 1024, *io_of(usage))
             if self._is_gone(run, now):
                 self._step_over(run, now)
             else:
@@ -296,12 +296,11 @@ class RunTable(Host):
         except OSError as error:  # a quota above that of the group around it, for one
             run.limits_said = f"none: {error}"
 
-    def _count_memory(self, run: KeeperRun, rss_max_kib: int) -> None:
-        """What a child used at most. Not more than our own size tells nothing: the count begins with the spawner's."""
-        if rss_max_kib < 2 * self.own_rss_max or not self.own_rss_max:
+    def _memory_max(self, rss_max_kib: int) -> int:
+        """What a child used at most. 0: not more than our own size, with which its count began."""
+        if self.own_rss_max < rss_max_kib < 2 * self.own_rss_max or not self.own_rss_max:
             self.own_rss_max = proc.own_size_max_kib()
-        if rss_max_kib > self.own_rss_max:
-            run.rss_max = max(run.rss_max, rss_max_kib * 1024)
+        return rss_max_kib * 1024 if rss_max_kib > self.own_rss_max else 0
 
     def _is_gone(self, run: KeeperRun, now: int) -> bool:
         return is_gone(run) and self.containers.is_gone(run, now)

@@ -13,6 +13,7 @@ from roost.model.records.files import InputFailure, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.records.secret import Handed
+from roost.model.records.usage import RunUsage
 from roost.model.states import AttemptState, EndCause, PowerAction
 
 PROTOCOL = 1  # grows with every change that the other side has to understand; each side refuses another number
@@ -99,6 +100,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     power: str = ""  # of a virtual machine that runs
     power_serial: int = 0  # the last command that its node has carried out, or has failed to
     power_problem: str = ""  # why that failed
+    usage: RunUsage | None = None  # of an end: what it used, without its time; None: nothing was measured
 
 
 class Hello(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.result import Result
 from roost.model.records.secret import Hidden
+from roost.model.records.usage import RunUsage
 from roost.model.states import Power, PowerAction
 
 
@@ -183,8 +184,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     why: StopReason | None = None  # as `stop` gave it
     detail: str = ""  # ... as a message
     codes: list[int] = []  # of each step, where there was more than one or a failure was ignored; negative: a signal
-    cpu_ms: float = 0
-    rss_max: int = 0  # bytes; 0: too little to be distinguished from the keeper's own
+    usage: RunUsage | None = None  # None: nothing of it could be measured
     log_size: int = 0
     stderr_size: int | None = None  # None: it has no log of its own
     inputs_failed: InputFailure | None = None  # fetched by the agent

@@ -15,6 +15,18 @@ from roost.schema.schedules import ScheduleView
 TOKEN_MAX = (1 << 53) - 1  # exact in JSON, and more than a cluster gives away
 
 
+class RunUsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt used, as its node measured it. What is not there could not be measured."""
+
+    wall_ms: int  # from the start of its process to its end
+    cpu_ms: int | None = None
+    memory_max: int | None = None  # bytes at the same time, at most
+    memory_is_bound: bool = False  # so much or less: the count of a process begins with the size of its parent
+    io_read: int | None = None  # bytes from disks
+    io_written: int | None = None
+    unmeasured: list[str] = []  # of cpu, memory and io: what its node cannot measure
+
+
 class StoryLine(msgspec.Struct, frozen=True):
     """One line of a story."""
 
@@ -29,6 +41,7 @@ class StoryLine(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     step: int = 0
+    usage: RunUsageView | None = None  # of an attempt that has ended
 
 
 class CandidateView(msgspec.Struct, frozen=True):
@@ -133,6 +146,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     outputs: OutputsSummary | None = None  # of this attempt; nothing: none were collected
     image: str = ""  # of a container: the digest of what this attempt runs
     power: PowerView | None = None  # of a virtual machine that runs
+    usage: RunUsageView | None = None  # of this attempt; nothing: it has not ended, or its end was not reported
 
     @property
     def is_over(self) -> bool:

@@ -862,6 +862,7 @@ class Report(_message.Message):
     POWER_SERIAL_FIELD_NUMBER: _builtins.int
     POWER_PROBLEM_FIELD_NUMBER: _builtins.int
     INPUTS_FAILED_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -901,6 +902,10 @@ class Report(_message.Message):
     def inputs_failed(self) -> Global___InputFailure:
         """of an attempt that ended by error: which inputs did not come, and why"""
 
+    @_builtins.property
+    def usage(self) -> Global___RunUsage:
+        """of an ended attempt: what it used"""
+
     def __init__(
         self,
         *,
@@ -922,11 +927,12 @@ class Report(_message.Message):
         power_serial: _builtins.int = ...,
         power_problem: _builtins.str = ...,
         inputs_failed: Global___InputFailure | None = ...,
+        usage: Global___RunUsage | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "power", b"power", "power_problem", b"power_problem", "power_serial", b"power_serial", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "power", b"power", "power_problem", b"power_problem", "power_serial", b"power_serial", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -970,6 +976,57 @@ class Result(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class RunUsage(_message.Message):
+    """What is not there could not be measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    MEMORY_MAX_FIELD_NUMBER: _builtins.int
+    MEMORY_IS_BOUND_FIELD_NUMBER: _builtins.int
+    IO_READ_FIELD_NUMBER: _builtins.int
+    IO_WRITTEN_FIELD_NUMBER: _builtins.int
+    cpu_ms: _builtins.int
+    memory_max: _builtins.int
+    """bytes"""
+    memory_is_bound: _builtins.bool
+    """it used so much or less"""
+    io_read: _builtins.int
+    """bytes"""
+    io_written: _builtins.int
+    def __init__(
+        self,
+        *,
+        cpu_ms: _builtins.int | None = ...,
+        memory_max: _builtins.int | None = ...,
+        memory_is_bound: _builtins.bool = ...,
+        io_read: _builtins.int | None = ...,
+        io_written: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms", "_io_read", b"_io_read", "_io_written", b"_io_written", "_memory_max", b"_memory_max", "cpu_ms", b"cpu_ms", "io_read", b"io_read", "io_written", b"io_written", "memory_max", b"memory_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms", "_io_read", b"_io_read", "_io_written", b"_io_written", "_memory_max", b"_memory_max", "cpu_ms", b"cpu_ms", "io_read", b"io_read", "io_written", b"io_written", "memory_is_bound", b"memory_is_bound", "memory_max", b"memory_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_ms: _TypeAlias = _typing.Literal["cpu_ms"]  # noqa: Y015
+    _WhichOneofArgType__cpu_ms: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms"]  # noqa: Y015
+    _WhichOneofReturnType__io_read: _TypeAlias = _typing.Literal["io_read"]  # noqa: Y015
+    _WhichOneofArgType__io_read: _TypeAlias = _typing.Literal["_io_read", b"_io_read"]  # noqa: Y015
+    _WhichOneofReturnType__io_written: _TypeAlias = _typing.Literal["io_written"]  # noqa: Y015
+    _WhichOneofArgType__io_written: _TypeAlias = _typing.Literal["_io_written", b"_io_written"]  # noqa: Y015
+    _WhichOneofReturnType__memory_max: _TypeAlias = _typing.Literal["memory_max"]  # noqa: Y015
+    _WhichOneofArgType__memory_max: _TypeAlias = _typing.Literal["_memory_max", b"_memory_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_ms) -> _WhichOneofReturnType__cpu_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__io_read) -> _WhichOneofReturnType__io_read | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__io_written) -> _WhichOneofReturnType__io_written | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_max) -> _WhichOneofReturnType__memory_max | None: ...
+
+Global___RunUsage: _TypeAlias = RunUsage  # noqa: Y015
 
 @_typing.final
 class InputFailure(_message.Message):

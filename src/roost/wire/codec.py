@@ -27,6 +27,7 @@ from roost.model.records.files import FileSet, InputFailure, InputProblem, Outpu
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
+from roost.model.records.usage import RunUsage
 from roost.model.states import AttemptState, EndCause, PowerAction
 from roost.wire import agent_pb2 as pb
 
@@ -187,6 +188,10 @@ def _pack_report(report: Report) -> pb.Report:
         fields["inputs_failed"] = pb.InputFailure(**msgspec.structs.asdict(report.inputs_failed))
     if report.outputs is not None:
         fields["outputs"] = _pack_outputs(report.outputs)
+    if report.usage is not None:
+        usage = msgspec.structs.asdict(report.usage)
+        del usage["wall_ms"]  # the server counts it
+        fields["usage"] = pb.RunUsage(**usage)
     return pb.Report(unready=not fields.pop("ready"), **fields)
 
 
@@ -207,7 +212,16 @@ def _unpack_report(report: pb.Report) -> Report:
         _unpack_result(report.result) if report.HasField("result") else None,
         _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None, report.image,
         _unpack_outputs(report.outputs) if report.HasField("outputs") else None, report.power, report.power_serial,
-        report.power_problem,
+        report.power_problem, _unpack_run_usage(report.usage) if report.HasField("usage") else None,
+    )  # fmt: skip
+
+
+def _unpack_run_usage(usage: pb.RunUsage) -> RunUsage:
+    return RunUsage(
+        usage.cpu_ms if usage.HasField("cpu_ms") else None,
+        usage.memory_max if usage.HasField("memory_max") else None, usage.memory_is_bound,
+        usage.io_read if usage.HasField("io_read") else None,
+        usage.io_written if usage.HasField("io_written") else None,
     )  # fmt: skip
 
 

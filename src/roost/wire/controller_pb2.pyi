@@ -1098,6 +1098,7 @@ class Instance(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     SICK_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     name: _builtins.str
     index: _builtins.int
@@ -1127,6 +1128,10 @@ class Instance(_message.Message):
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stage]:
         """what happened to it in this commit; from Get with an index: its story"""
 
+    @_builtins.property
+    def usage(self) -> Global___RunUsage:
+        """of its attempt, once that has ended and its end was reported"""
+
     def __init__(
         self,
         *,
@@ -1151,10 +1156,11 @@ class Instance(_message.Message):
         ready: _builtins.bool = ...,
         sick: _builtins.str = ...,
         reason: _builtins.str = ...,
+        usage: Global___RunUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "message", b"message", "name", b"name", "node", b"node", "project", b"project", "ready", b"ready", "reason", b"reason", "sick", b"sick", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "message", b"message", "name", b"name", "node", b"node", "project", b"project", "ready", b"ready", "reason", b"reason", "sick", b"sick", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token", "usage", b"usage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -1166,6 +1172,60 @@ class Instance(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
 
 Global___Instance: _TypeAlias = Instance  # noqa: Y015
+
+@_typing.final
+class RunUsage(_message.Message):
+    """What an attempt used, as its node measured it. What is not there could not be measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WALL_MS_FIELD_NUMBER: _builtins.int
+    CPU_MS_FIELD_NUMBER: _builtins.int
+    MEMORY_MAX_FIELD_NUMBER: _builtins.int
+    MEMORY_IS_BOUND_FIELD_NUMBER: _builtins.int
+    IO_READ_FIELD_NUMBER: _builtins.int
+    IO_WRITTEN_FIELD_NUMBER: _builtins.int
+    wall_ms: _builtins.int
+    cpu_ms: _builtins.int
+    memory_max: _builtins.int
+    """bytes"""
+    memory_is_bound: _builtins.bool
+    """it used so much or less"""
+    io_read: _builtins.int
+    """bytes"""
+    io_written: _builtins.int
+    def __init__(
+        self,
+        *,
+        wall_ms: _builtins.int = ...,
+        cpu_ms: _builtins.int | None = ...,
+        memory_max: _builtins.int | None = ...,
+        memory_is_bound: _builtins.bool = ...,
+        io_read: _builtins.int | None = ...,
+        io_written: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms", "_io_read", b"_io_read", "_io_written", b"_io_written", "_memory_max", b"_memory_max", "cpu_ms", b"cpu_ms", "io_read", b"io_read", "io_written", b"io_written", "memory_max", b"memory_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms", "_io_read", b"_io_read", "_io_written", b"_io_written", "_memory_max", b"_memory_max", "cpu_ms", b"cpu_ms", "io_read", b"io_read", "io_written", b"io_written", "memory_is_bound", b"memory_is_bound", "memory_max", b"memory_max", "wall_ms", b"wall_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cpu_ms: _TypeAlias = _typing.Literal["cpu_ms"]  # noqa: Y015
+    _WhichOneofArgType__cpu_ms: _TypeAlias = _typing.Literal["_cpu_ms", b"_cpu_ms"]  # noqa: Y015
+    _WhichOneofReturnType__io_read: _TypeAlias = _typing.Literal["io_read"]  # noqa: Y015
+    _WhichOneofArgType__io_read: _TypeAlias = _typing.Literal["_io_read", b"_io_read"]  # noqa: Y015
+    _WhichOneofReturnType__io_written: _TypeAlias = _typing.Literal["io_written"]  # noqa: Y015
+    _WhichOneofArgType__io_written: _TypeAlias = _typing.Literal["_io_written", b"_io_written"]  # noqa: Y015
+    _WhichOneofReturnType__memory_max: _TypeAlias = _typing.Literal["memory_max"]  # noqa: Y015
+    _WhichOneofArgType__memory_max: _TypeAlias = _typing.Literal["_memory_max", b"_memory_max"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_ms) -> _WhichOneofReturnType__cpu_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__io_read) -> _WhichOneofReturnType__io_read | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__io_written) -> _WhichOneofReturnType__io_written | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_max) -> _WhichOneofReturnType__memory_max | None: ...
+
+Global___RunUsage: _TypeAlias = RunUsage  # noqa: Y015
 
 @_typing.final
 class Room(_message.Message):

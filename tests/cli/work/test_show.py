@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from roost.cli.common.usage import run_usage_text
 from roost.cli.work.show import format_outputs
 from roost.client import Client
-from roost.schema.work import GapView, InstanceView, OutputsSummary
+from roost.schema.work import GapView, InstanceView, OutputsSummary, RunUsageView
 from tests.cli.conftest import Type
 from tests.cli.serving import Served
 
@@ -98,3 +99,13 @@ def test_resources_are_shown_in_one_order_whatever_the_order_of_the_document(typ
 )
 def test_show_sums_up_outputs_with_a_line_for_each_gap(outputs: OutputsSummary | None, text: str) -> None:
     assert format_outputs(InstanceView(project="p", name="n", index=0, state="failed", outputs=outputs)) == text
+
+
+def test_what_was_not_measured_is_named_and_not_shown_as_zero() -> None:
+    known = RunUsageView(wall_ms=9, cpu_ms=1_500, memory_max=64 << 20, io_read=0, io_written=4_096)
+    assert run_usage_text(known) == "1.5s of cpu, 64MiB of memory, 0B read, 4KiB written"
+    small = RunUsageView(wall_ms=9, cpu_ms=0, memory_max=12 << 20, memory_is_bound=True, unmeasured=["io"])
+    assert run_usage_text(small) == "0ms of cpu, less than 12MiB of memory; io not measured on this node"
+    unknown = RunUsageView(wall_ms=9, unmeasured=["cpu", "memory", "io"])
+    assert run_usage_text(unknown) == "cpu, memory, io not measured on this node"
+    assert run_usage_text(None) == ""

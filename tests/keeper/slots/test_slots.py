@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.keeper.keeper_harness import Client, alive, children, until
+from tests.keeper.keeper_harness import Client, alive, children, until, usage_of
 from tests.keeper.slots.conftest import SlotHarness
 
 SECRET = "hunter2-of-the-other"
@@ -235,3 +235,16 @@ def test_limits_hold_and_a_lack_of_memory_is_reported(harness: SlotHarness, clie
     client.send(harness.order("b", ["/usr/bin/python3", "-c", script]))
     ended = client.ended("b")
     assert (ended["code"], ended["oom"], harness.log("b")) == (0, False, b"268435456\n")
+
+
+def test_usage_is_of_one_run_with_its_orphans_and_not_of_those_before_it(harness: SlotHarness, client: Client) -> None:
+    spin = "import time; [0 for _ in iter(lambda: time.process_time() > 0.2, True)]"
+    parent = f"import os; os.fork() and os._exit(0); {spin}; open('done', 'w')"  # its child is an orphan
+    script = f'python3 -c "{parent}"; until [ -e done ]; do sleep 0.01; done'
+    client.send(harness.order("a", script))
+    first = usage_of(client.ended("a"))
+    client.send(harness.order("b", "true"))
+    second = usage_of(client.ended("b"))
+    assert first.cpu_ms is not None and first.cpu_ms >= 200
+    assert second.cpu_ms is not None and second.cpu_ms < 100
+    assert second.memory_max is not None and second.memory_is_bound

@@ -375,4 +375,5 @@ def test_the_fields_of_an_event_are_as_documented() -> None:
     assert WebhookEvent.__struct_fields__ == (
         "id", "event", "at_ms", "revision", "kind", "key", "project", "workload", "index", "state", "before", "ended",
         "message", "reason", "attempt", "node", "exit_code", "signal", "version", "counts", "result", "outputs",
+        "usage",
     )  # fmt: skip

@@ -12,6 +12,7 @@ from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
 from roost.cli.common.session import client_output, wants_json
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.common.usage import run_usage_text
 from roost.cli.work.vm import format_power
 from roost.client import Client
 from roost.client.errors import ApiError
@@ -247,6 +248,7 @@ def _show_instance(instance: InstanceDetail) -> None:
         "Ports": ", ".join(f"{name} {port}" for name, port in instance.ports.items()),
         "Limits": f"{' and '.join(instance.unenforced)} not enforced on this node" if instance.unenforced else "",
         "Ended": "" if instance.exit_code is None and instance.signal is None else format_exit(instance),
+        "Used": run_usage_text(instance.usage),
         "Result": _result(instance),
         "Outputs": format_outputs(instance),
         "Not passed": "\n".join(f"{item.variable} ({item.workload}): {item.message}" for item in instance.not_passed),

@@ -12,6 +12,7 @@ from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Paced, Step
 from roost.core.state.results import set_result
 from roost.core.state.state import State, in_maintenance
+from roost.core.state.usage import usage_of
 from roost.core.state.weight import REPORT_UNITS
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status, restate
 from roost.model import events as happened
@@ -168,6 +169,7 @@ def apply_report(
         move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     instance.log_size, instance.stderr_size = report.log_size, report.stderr_size
+    instance.usage = usage_of(instance, report)
     if report.result is not None:  # of a file, which is read at the end and so replaces what was posted before
         set_result(state, instance, report.result)
     if report.outputs is not None:

@@ -329,6 +329,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
         instance.image = ""
         instance.exit_code = instance.signal = instance.log_size = instance.stderr_size = None
         instance.started_ms = instance.step = 0
+        instance.usage = None
         set_result(state, instance, None)
         set_outputs(state, instance, None)
     else:

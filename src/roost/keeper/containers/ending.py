@@ -15,6 +15,7 @@ from roost.keeper.containers.engine import READ_BYTES, request_bytes
 from roost.keeper.containers.order import ContainerOrder, kill_first_process
 from roost.keeper.processes import MARK, RUN_MARK, log
 from roost.keeper.run import PATH_DEFAULT, KeeperRun, RunRefused, is_last
+from roost.keeper.usage import KeeperUsage
 
 SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
 ANSWER_MS_MAX = 15_000  # a busy engine takes seconds to remove a container; longer means that it hangs
@@ -92,7 +93,7 @@ class Containers:
             return ""
         findings = run.container.findings()
         run.oom = run.oom or findings.get("oom") is True
-        run.cpu_s = run.rss_max = 0  # those of shims
+        run.usage = KeeperUsage()  # what was counted is of shims
         error = findings.get("error")
         if not isinstance(error, str):
             return ""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from roost.keeper.cgroup import Cgroups, Group, quota_us, read, write
 from roost.keeper.clock import NEVER
 from roost.keeper.containment import limit_pids
+from roost.keeper.usage import KeeperUsage
 
 NO_LIMIT = (0, 0)
 
@@ -101,7 +102,7 @@ class SlotHandle:
         self.is_busy = False  # clears what a run has left
         self.run_id = ""  # whose step is in it, or is to be
         self.due = NEVER  # when it must have answered
-        self.cpu_reported_s = 0.0  # of runs that have ended here
+        self.reported = KeeperUsage()  # of runs that have ended here
 
     def kill(self) -> None:
         """The kernel ends everything in its namespaces with it."""

@@ -4,6 +4,7 @@ Nothing here waits for a slot. One that does not answer in time is killed from o
 """
 
 import os
+import resource
 import select
 import socket
 import sys
@@ -18,6 +19,7 @@ from roost.keeper.run import KeeperRun
 from roost.keeper.slots import messages
 from roost.keeper.slots.handle import NO_LIMIT, SlotGroup, SlotHandle
 from roost.keeper.slots.messages import Broken
+from roost.keeper.usage import cpu_s_of, io_of
 
 ANSWER_MS_MAX = 20_000  # for what takes milliseconds: a slot that is throttled may be slow, one that hangs is replaced
 REST_MS_MAX = 2_000  # for what is left of a step after KILL; longer means a process that hangs in the kernel
@@ -111,7 +113,7 @@ class SlotPool:
                     self._drop_maker()  # it has died with the order, or will soon
                     self._not_made(slot, "the process that makes slots has ended", now)
 
-    def ended(self, pid: int, cpu_s: float, status: int, now: int) -> bool:
+    def ended(self, pid: int, used: resource.struct_rusage, status: int, now: int) -> bool:
         """A child was taken in. True: it was a slot, or made them."""
         if pid == self.maker_pid:
             self._drop_maker()
@@ -129,7 +131,7 @@ class SlotPool:
         self._count_memory(slot, run)
         self._remove_group(slot)
         run.slot = None
-        self._lost(run, slot, cpu_s, status, now)
+        self._lost(run, slot, used, status, now)
         return True
 
     def tick(self, now: int) -> None:
@@ -316,17 +318,16 @@ class SlotPool:
             case ("refused", str(text)):
                 self.due.pop(slot, None)
                 self.rules.not_started(run, text, now)
-            case ("exited", int(code), float(), int()):
+            case ("exited", int(code)):
                 self._began(slot, run, now)
                 run.code, run.is_exited = code, True
                 self._await(slot, now + REST_MS_MAX)
-            case ("over", int(code), float(cpu_s), int(rss_max), bool(is_clean)):
+            case ("over", int(code), bool(is_clean), float(cpu_s), *others):
                 self._began(slot, run, now)
                 self.due.pop(slot, None)
                 slot.is_clean = is_clean
-                slot.cpu_reported_s += cpu_s
-                run.cpu_s += cpu_s
-                run.rss_max = max(run.rss_max, rss_max)
+                slot.reported.add(cpu_s, *others)  # type: ignore[arg-type]
+                run.usage.add(cpu_s, *others)  # type: ignore[arg-type]  # numbers: both sides are of one release
                 run.code = code
                 self._count_memory(slot, run)
                 self.rules.step_over(run, now)
@@ -340,7 +341,7 @@ class SlotPool:
     def _count_memory(self, slot: SlotHandle, run: KeeperRun) -> None:
         if slot.group is not None and run.limits:
             run.oom = run.oom or slot.group.out_of_memory()
-            run.rss_max = slot.group.memory_max() or run.rss_max
+            run.usage.at_least(0.0, slot.group.memory_max())
 
     # --- what goes wrong
 
@@ -371,9 +372,13 @@ class SlotPool:
             run.slot = None
             self.rules.not_started(run, f"it cannot be isolated: {error}", now)
 
-    def _lost(self, run: KeeperRun, slot: SlotHandle, cpu_s: float, status: int, now: int) -> None:
+    def _lost(
+        self, run: KeeperRun, slot: SlotHandle, used: resource.struct_rusage, status: int, now: int
+    ) -> None:  # fmt: skip
         """A slot has ended with a run in it: killed by us, for want of memory, or by another."""
-        run.cpu_s += max(0.0, cpu_s - slot.cpu_reported_s)
+        before, (io_read, io_written) = slot.reported, io_of(used)
+        cpu_s = max(0.0, cpu_s_of(used) - before.cpu_s)
+        run.usage.add(cpu_s, 0, 0, max(0, io_read - before.io_read), max(0, io_written - before.io_written))
         if slot.is_clean:
             self.rules.not_started(run, "its slot has ended before it began", now)
             return

@@ -15,6 +15,7 @@ from contextlib import suppress
 from roost.keeper.slots import messages, seccomp, system
 from roost.keeper.slots.view import View
 from roost.keeper.spawn import SpawnRefused, ignored_signals, start
+from roost.keeper.usage import cpu_s_of, io_of
 
 HOLD_MS = 2  # a run that ends this soon is reported in one message
 STEP_LOOK_S = 0.001  # between looks at what is left of a step, where its run goes on
@@ -61,6 +62,7 @@ class Slot:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.pid = 0  # of the main process of the current step; not waited for yet, so its group is ours to signal
         self.is_new = True  # the next step is the first of a run
+        self.children = resource.getrusage(resource.RUSAGE_CHILDREN)  # what those before this step have used
         self.poll = select.poll()
         self.poll.register(link, select.POLLIN)
         self.poll.register(self.wake, select.POLLIN)
@@ -90,19 +92,25 @@ class Slot:
                 os.close(fd)
         self._follow()
         signal_group(self.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(self.pid, 0)
+        _, status, main = os.wait4(self.pid, 0)
         group, self.pid = self.pid, 0
         code = os.waitstatus_to_exitcode(status)
-        own_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the count of a child begins with it
-        rss_max = usage.ru_maxrss * 1024 if usage.ru_maxrss > own_rss else 0
-        end = (code, usage.ru_utime + usage.ru_stime, rss_max)
         is_over = bool(is_last or (code and not ignore_failure))
         if is_over:
-            self._end_all(("exited", *end))
+            self._end_all(code)
             self._clear()
         else:
-            self._end_group(group, ("exited", *end))
-        messages.send(self.link, ("over", *end, is_over))
+            self._end_group(group, code)
+        messages.send(self.link, ("over", code, is_over, *self._used(main)))
+
+    def _used(self, main: resource.struct_rusage) -> tuple[float, int, int, int, int]:
+        """Of a step, as KeeperUsage.add takes it: of all processes, but the memory of the main one and its own."""
+        before, self.children = self.children, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = cpu_s_of(self.children) - cpu_s_of(before)
+        own_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the count of a child begins with it
+        memory_max = main.ru_maxrss * 1024 if main.ru_maxrss > own_rss else 0
+        (read, written), (read_before, written_before) = io_of(self.children), io_of(before)
+        return cpu_s, memory_max, own_rss * 1024, read - read_before, written - written_before
 
     def _start(self, argv: list[str], env: dict[str, str], place: str, files: list[int]) -> None:
         """The user is changed for the moment of the birth: a child has that of its parent. There is one thread."""
@@ -146,7 +154,7 @@ class Slot:
             os.waitpid(found.si_pid, 0)
         return False
 
-    def _end_all(self, exited: tuple[object, ...]) -> None:
+    def _end_all(self, code: int) -> None:
         """Every process here. Where there are some, the end of the main one is reported first."""
         is_reported = False
         while True:
@@ -155,24 +163,24 @@ class Slot:
             except ProcessLookupError:
                 break
             if not is_reported:
-                messages.send(self.link, exited)
+                messages.send(self.link, ("exited", code))
                 is_reported = True
             take_in_all()
         take_in_all()
 
-    def _end_group(self, group: int, exited: tuple[object, ...]) -> None:
+    def _end_group(self, group: int, code: int) -> None:
         """What is left of a step whose run goes on."""
         is_reported = False
         while signal_group(group, signal.SIGKILL):
             if not is_reported:
-                messages.send(self.link, exited)
+                messages.send(self.link, ("exited", code))
                 is_reported = True
             self._reap()
             time.sleep(STEP_LOOK_S)
 
     def _clear(self) -> None:
         """Nothing of a run stays: processes, files, queues of messages."""
-        self._end_all(("exited", 0, 0.0, 0))
+        self._end_all(0)
         self.view.leave()
         self.view.clear()
         self.is_new = True

@@ -12,6 +12,7 @@ from roost.model.reasons.subjects import HealthEvidence, Principal
 from roost.model.records.files import InputFiles, Outputs
 from roost.model.records.result import Result
 from roost.model.records.transition import InstanceStory
+from roost.model.records.usage import RunUsage
 from roost.model.states import InstanceState, Power, PowerAction
 
 
@@ -91,6 +92,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
     image: str = ""  # of a container: the digest of what this attempt runs
+    usage: RunUsage | None = None  # of this attempt; None: it has not ended, or its end was not reported
     power: PowerState | None = None  # of a virtual machine; None: it was never reported or commanded
     decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
     story: InstanceStory = ()

@@ -7,6 +7,7 @@ import msgspec
 
 from roost.model.reasons.reason import Reason
 from roost.model.reasons.subjects import NodeName
+from roost.model.records.usage import RunUsage
 from roost.model.states import InstanceState, NodeStatus
 
 
@@ -29,6 +30,7 @@ class InstanceTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     log_size: int | None = None  # bytes in the log of an attempt that has ended, as its node reported
     stderr_size: int | None = None  # likewise of the log of its stderr, if it has one
     step: int = 0  # of its commands, at that moment
+    usage: RunUsage | None = None  # of an attempt that has ended, as its node reported
 
 
 class NodeTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):

@@ -80,6 +80,7 @@ class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     counts: dict[InstanceState, int] | None = None  # of a workload: its instances by state
     result: Any = None  # of an attempt that is over, as the API shows it with its instance; None: it wrote none
     outputs: Any = None  # of an attempt that is over, as the API sums them up; None: none were collected
+    usage: Any = None  # of an attempt that is over, as the API shows it; None: its end was not reported
 
 
 class Command(msgspec.Struct, frozen=True):

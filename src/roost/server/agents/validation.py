@@ -12,6 +12,7 @@ from roost.model.protocol import Beat, CopyProblem, CopyReport, Hello, Report, R
 from roost.model.records.files import FileSet, InputFailure, InputProblem, OutputProblem, Outputs, covers
 from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.records.result import Result, ResultProblem, problem_of
+from roost.model.records.usage import RunUsage
 from roost.model.records.workload import Policy
 from roost.model.spec.document import check_document, check_labels, decode_document
 from roost.model.spec.files import DIGEST, check_place
@@ -38,6 +39,10 @@ REPORT_BOUNDS = {
     "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
     "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
     "log_size": (0, limits.BYTES_MAX), "stderr_size": (0, limits.BYTES_MAX), "power_serial": (0, 1 << 62),
+}  # fmt: skip
+USAGE_BOUNDS = {
+    "cpu_ms": (0, limits.DURATION_MS_MAX * 1_000), "memory_max": (0, limits.BYTES_MAX),
+    "io_read": (0, limits.BYTES_MAX), "io_written": (0, limits.BYTES_MAX),
 }  # fmt: skip
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
 _NUMBER = "0|[1-9][0-9]{0,%d}"
@@ -179,6 +184,8 @@ def _check_report(report: Report) -> None:
         _check_inputs_failed(report.inputs_failed, f"{path}.inputs_failed")
     if report.outputs is not None:
         _check_outputs(report.outputs, f"{path}.outputs")
+    if report.usage is not None:
+        _check_bounds(report.usage, USAGE_BOUNDS, f"{path}.usage")
 
 
 def _check_result(result: Result, path: str) -> None:
@@ -228,7 +235,7 @@ def _check_inputs(run: Run, policy: Policy, path: str) -> None:
             raise Invalid(path, f"its document has an input {item.to or '.'!r:.60}, which is not among these")
 
 
-def _check_bounds(message: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:
+def _check_bounds(message: Run | Report | RunUsage, bounds: dict[str, tuple[int, int]], path: str) -> None:
     for name, (least, most) in bounds.items():
         _between(getattr(message, name) or 0, least, most, f"{path}.{name}")
 

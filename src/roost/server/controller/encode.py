@@ -18,7 +18,7 @@ from roost.model.records.workload import Workload
 from roost.model.states import FINISHED, InstanceState
 from roost.schema.reason_text import ReasonView, Visible, render
 from roost.schema.reason_text import message_of as sentence_of
-from roost.schema.work import InstanceDetail, InstanceView, StoryLine, WorkloadView
+from roost.schema.work import InstanceDetail, InstanceView, RunUsageView, StoryLine, WorkloadView
 from roost.server.auth.principal import Redactor
 from roost.server.feed.change_log import CommittedChanges
 from roost.server.views.work import instance_view, live_view, node_view
@@ -134,6 +134,16 @@ def instance_message(view: InstanceView, stages: Iterable[pb.Stage] = (), token:
         finished_ms=view.finished_ms or 0, exit_code=view.exit_code, signal=view.signal, step=view.step,
         losses=view.losses, failures=view.failures, token=token, stages=stages,
         version=view.version, ready=view.ready, sick=view.health_message, reason=_code(view.reason),
+        usage=_usage(view.usage),
+    )  # fmt: skip
+
+
+def _usage(view: RunUsageView | None) -> pb.RunUsage | None:
+    if view is None:
+        return None
+    return pb.RunUsage(
+        wall_ms=view.wall_ms, cpu_ms=view.cpu_ms, memory_max=view.memory_max, memory_is_bound=view.memory_is_bound,
+        io_read=view.io_read, io_written=view.io_written,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
 from roost.model.records.template import TemplateUse
 from roost.model.records.transition import InstanceTransition, NodeTransition
+from roost.model.records.webhook import is_end
 from roost.model.records.workload import Rollout, Workload
 from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
 from roost.ports.store import Change
@@ -46,6 +47,7 @@ from roost.schema.work import (
 from roost.server.views.limits import unenforced_on
 from roost.server.views.outputs import outputs_summary
 from roost.server.views.results import not_passed_views, result_view
+from roost.server.views.usage import run_usage_view
 from roost.server.views.view_of import view_of
 from roost.server.views.vms import power_view
 
@@ -192,6 +194,7 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
         result=result_view(instance.result),
         outputs=outputs_summary(instance.outputs),
         power=power_view(instance),
+        usage=run_usage_view(instance.usage),
     )
 
 
@@ -248,7 +251,7 @@ def story_view(story: Sequence[InstanceTransition], visible: Visible | None = No
     return [
         _line_view(
             line, visible, attempt=line.attempt, node=line.node, exit_code=line.exit_code, signal=line.signal,
-            step=line.step,
+            step=line.step, usage=run_usage_view(line.usage) if is_end(line.before, line.state) else None,
         )
         for line in story
     ]  # fmt: skip

@@ -35,6 +35,7 @@ from roost.ports.store import Change
 from roost.schema.reason_text import message_of, reason_data, render
 from roost.server.views.outputs import outputs_summary
 from roost.server.views.results import result_view
+from roost.server.views.usage import run_usage_view
 from roost.server.views.work import Progress, counts_of, progress_of, workload_state
 
 SCAN_BURST = 2_000  # records read before other tasks get their turn: a millisecond
@@ -156,6 +157,7 @@ class WebhookReader:
             exit_code=line.exit_code if ended else None, signal=line.signal if ended else None,
             result=result_view(left.result) if ended else None,
             outputs=outputs_summary(left.outputs) if ended else None,
+            usage=run_usage_view(line.usage) if ended else None,
         )  # fmt: skip
 
     def _node(self, name: str, line: NodeTransition) -> WebhookEvent:
