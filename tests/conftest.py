@@ -15,6 +15,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # Runs of most tests share files with them. tests/keeper and tests/cli/start/test_isolation.py have sandboxes.
 os.environ["ROOST_AGENT_ISOLATION"] = "none"
+# Nodes of most tests run no virtual machines. tests/e2e/test_vms.py has those that do.
+os.environ["ROOST_AGENT_QEMU"] = "none"
 
 # `ci` finds the same thing every time; HYPOTHESIS_PROFILE=explore looks for something new.
 settings.register_profile(

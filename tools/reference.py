@@ -33,6 +33,11 @@ VARIABLES = (
         "agents",
         "as the option; also `_SERVER`, `_DIR`, `_TAINTS`, `_GPU`, `_GPU_MODEL`, `_ADDRESS`",
     ),
+    (
+        "`ROOST_AGENT_DOCKER`",
+        "agents, `roost up`",
+        "as the option; also `_QEMU`; lists with commas: `_VOLUMES`, `_VM_IMAGES`, `_VM_BRIDGES`",
+    ),
     ("`ROOST_AGENT_ISOLATION`", "agents, `roost up`", "as `roost agent --isolation`"),
     ("`XDG_RUNTIME_DIR`", "agents", "where a rootless Podman has its socket"),
     ("`NO_COLOR`", "commands", "set: no colours"),

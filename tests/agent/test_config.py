@@ -1,10 +1,12 @@
 """How an agent is configured: flags, environment, and what is refused before anything begins."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from roost.agent import config
 from roost.agent.config import read_identity, read_life, read_options
 from roost.agent.host.fingerprint import facts
 from roost.model.errors import Invalid
@@ -108,3 +110,32 @@ def test_lives_of_a_machine_are_counted(tmp_path: Path) -> None:
     assert read_life(str(tmp_path), 1) == 2
     (tmp_path / "life").write_text("nonsense")
     assert read_life(str(tmp_path), 1) == 1
+
+
+def test_images_and_bridges_of_virtual_machines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(config, "is_bridge", lambda interface: interface == "br0")
+    options = read_options([*SERVER, "--dir", "/a", "--vm-image", "one=disk", "--vm-bridge", "lan=br0"], {})
+    assert (options.machines.images, options.machines.bridges) == ({"one": str(tmp_path / "disk")}, {"lan": "br0"})
+    assert (options.machines.directory, options.qemu) == ("/a/machines", "auto")
+    variables = {"ROOST_AGENT_VM_IMAGES": "one=disk, two=disk", "ROOST_AGENT_QEMU": "none"}
+    options = read_options(SERVER, variables)
+    assert (sorted(options.machines.images), options.qemu) == (["one", "two"], "none")
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        (["--vm-image", "one=/absent"], "--vm-image: '/absent' cannot be read: No such file or directory"),
+        (["--vm-image", "one=/dev/null"], "--vm-image: '/dev/null' cannot be used: it is no regular file"),
+        (["--vm-image", "one"], "--vm-image: this is like NAME=VALUE"),
+        (["--vm-image", "a b=/bin/sh"], "--vm-image"),
+        (["--vm-image", "a=/bin/sh", "--vm-image", "a=/bin/ls"], "--vm-image: two are called a"),
+        (["--vm-bridge", "lan=no-such-bridge"], "--vm-bridge: this machine has no bridge 'no-such-bridge'"),
+        (["--qemu", "/absent"], "--qemu: this is a program, auto or none"),
+    ],
+)
+def test_what_virtual_machines_cannot_have_is_refused(flags: list[str], says: str) -> None:
+    with pytest.raises(Invalid, match=re.escape(says)):
+        read_options([*SERVER, *flags], {})

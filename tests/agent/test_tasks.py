@@ -16,6 +16,7 @@ from roost.agent.files.copies import Copies
 from roost.agent.files.transfers import Transfers
 from roost.agent.health.runner import Checks
 from roost.agent.logs.spool import Spool
+from roost.agent.machines import MachineWatch
 from roost.agent.service import Service, agent_tasks
 from roost.drivers.fake import at_once
 from roost.model.records.node import Facts
@@ -95,7 +96,7 @@ def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[
 KINDS = {
     "logs": (Spool, "run"), "health": (Checks, "run"), "sweep": (Service, "_sweep"),
     "renewal": (agent_service, "keep_renewed"), "files": (Transfers, "run"), "engine": (EngineWatch, "run"),
-    "copies": (Copies, "run"),
+    "copies": (Copies, "run"), "machines": (MachineWatch, "run"),
 }  # fmt: skip
 
 

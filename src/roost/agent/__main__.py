@@ -68,6 +68,8 @@ async def _live(options: AgentOptions, isolation: RunIsolation, socket_path: str
         input_cache_bytes=options.input_cache_bytes,
         engine_sockets=options.engine_sockets,
         volumes=options.volumes,
+        qemu=options.qemu,
+        machines=options.machines,
     )
     driver = ProcessDriver(partial(_report, service), lambda: _keeper_gone(keeper))
     service.driver = driver

@@ -22,8 +22,6 @@ from roost.ports.driver import Ended, PowerChanged, StopReason
 RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
 STARTING_DUE_MS = 200
 RESULTS_UNACKNOWLEDGED_MAX = 256 << 10  # bytes: a server with 1,000 agents gets 256 MB of results at once
-CONTAINER = "container"  # the driver
-ENGINE_LABELS = ("engine", "engine_version")
 HELD_BACK = 1 << 62  # when a report is due that waits for the acknowledgement of others
 
 
@@ -130,13 +128,6 @@ class Actor:
         """Where others reach this machine, as it was found out; nothing: it is not known better than before."""
         if address and address != self.facts.address:
             self.facts = msgspec.structs.replace(self.facts, address=address)
-
-    def offers(self, engine_labels: dict[str, str]) -> None:
-        """The labels of the container engine that answers; without any, this node offers no containers."""
-        others = tuple(name for name in self.facts.drivers if name != CONTAINER)
-        labels = {name: value for name, value in self.facts.labels.items() if name not in ENGINE_LABELS}
-        drivers = (*others, CONTAINER) if engine_labels else others
-        self.facts = msgspec.structs.replace(self.facts, drivers=drivers, labels=labels | engine_labels)
 
     def hello(self, now: int) -> Hello:
         self.session = 0

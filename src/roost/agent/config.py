@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 from roost.drivers.container.engine import default_sockets
 from roost.drivers.container.request import HostVolume, check_volume
+from roost.drivers.qemu.host import MachineHost
+from roost.drivers.qemu.images import read_head
+from roost.drivers.qemu.probe import is_bridge
 from roost.model.errors import Invalid
-from roost.model.limits import DEFAULT_POOL, GPUS_MAX, VOLUMES_MAX
+from roost.model.limits import DEFAULT_POOL, GPUS_MAX, VM_OFFERS_MAX, VOLUMES_MAX
 from roost.model.records.node import Facts
 from roost.model.spec.document import check_labels
 from roost.model.spec.names import check_name, check_node_name, check_text
@@ -38,6 +41,9 @@ FROM_ENVIRONMENT = (
     "DOCKER",
     "VOLUMES",
     "ISOLATION",
+    "QEMU",
+    "VM_IMAGES",
+    "VM_BRIDGES",
 )  # ROOST_AGENT_...
 
 
@@ -53,6 +59,8 @@ class AgentOptions(NamedTuple):
     volumes: dict[str, HostVolume] = {}
     isolation: str = ""  # of runs; empty: the best that there is
     uids: range = range(0)
+    qemu: str = AUTO  # the program; `auto`: as it is found, `none`: no virtual machines
+    machines: MachineHost = MachineHost()  # what they are made with, beside the program
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
@@ -65,15 +73,8 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOpti
     return AgentOptions(
         server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, cache_bytes,
         _sockets(given.docker), _volumes(given.volume),
-        given.isolation, _uids(given.uid_range),
+        given.isolation, _uids(given.uid_range), _program(given.qemu), _machines(given),
     )  # fmt: skip
-
-
-def check_offer(arguments: list[str]) -> None:
-    """Refuse flags about what a node offers that an agent would refuse. Raises Invalid."""
-    given = _parser({}).parse_args(arguments)
-    _wishes(given)
-    _slice(given.slice)
 
 
 def read_identity(directory: str) -> str:
@@ -120,22 +121,27 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--dir", default=given["DIR"] or ".", help="for work, logs and identity")
     parser.add_argument("--label", action="append", default=[], metavar="K=V")
     parser.add_argument("--resource", action="append", default=[], metavar="K=N")
-    taints = [taint.strip() for taint in given["TAINTS"].split(",") if taint.strip()]
-    parser.add_argument("--taint", action="append", default=taints, metavar="KEY[=VALUE][:soft]")
+    parser.add_argument("--taint", action="append", default=_listed(given["TAINTS"]), metavar="KEY[=VALUE][:soft]")
     parser.add_argument("--gpu", default=given["GPU"])
     parser.add_argument("--gpu-model", default=given["GPU_MODEL"])
     parser.add_argument("--address", default=given["ADDRESS"], metavar="HOST")
     parser.add_argument("--input-cache", default=given["INPUT_CACHE"] or INPUT_CACHE, metavar="SIZE")
     parser.add_argument("--docker", default=given["DOCKER"] or AUTO, metavar="unix://PATH")
-    volumes = [volume.strip() for volume in given["VOLUMES"].split(",") if volume.strip()]
-    parser.add_argument("--volume", action="append", default=volumes, metavar="NAME=PATH[:ro]")
+    parser.add_argument("--volume", action="append", default=_listed(given["VOLUMES"]), metavar="NAME=PATH[:ro]")
     parser.add_argument("--isolation", default=given["ISOLATION"], choices=("", "none", "user", "sandbox"))
+    parser.add_argument("--qemu", default=given["QEMU"] or AUTO, metavar="PATH")
+    for option, name, what in (("--vm-image", "VM_IMAGES", "PATH"), ("--vm-bridge", "VM_BRIDGES", "INTERFACE")):
+        parser.add_argument(option, action="append", default=_listed(given[name]), metavar=f"NAME={what}")
     parser.add_argument("--uid-range", default=UID_RANGE, metavar="FROM-TO")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)
     parser.add_argument("--slice", default="1/1", metavar="I/N", help="this is one of N agents that share the machine")
     return parser
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _wishes(given: argparse.Namespace) -> Facts:
@@ -184,6 +190,43 @@ def _volumes(given: list[str]) -> dict[str, HostVolume]:
         check_place(path, "--volume")
         check_volume(path, "--volume")
         found[name] = HostVolume(path, is_writable)
+    return found
+
+
+def _program(text: str) -> str:
+    if text not in (AUTO, NO_ENGINE) and not os.access(text, os.X_OK):
+        raise Invalid("--qemu", f"this is a program, {AUTO} or {NO_ENGINE}, not {text!r:.80}")
+    return text if text in (AUTO, NO_ENGINE) else os.path.abspath(text)
+
+
+def _machines(given: argparse.Namespace) -> MachineHost:
+    """What virtual machines are made with. Images are read when they are needed, and may change until then."""
+    images, bridges = _named(given.vm_image, "--vm-image"), _named(given.vm_bridge, "--vm-bridge")
+    for path in images.values():
+        try:
+            read_head(path)
+        except OSError as error:
+            raise Invalid("--vm-image", f"{path!r:.80} cannot be read: {error.strerror or error}") from None
+        except ValueError as error:
+            raise Invalid("--vm-image", f"{path!r:.80} cannot be used: {error}") from None
+    for interface in bridges.values():
+        if not is_bridge(interface):
+            raise Invalid(
+                "--vm-bridge", f"this machine has no bridge {interface!r:.40}; see `ip link show type bridge`"
+            )
+    images = {name: os.path.abspath(path) for name, path in images.items()}
+    return MachineHost(os.path.join(os.path.abspath(given.dir), "machines"), images, bridges)
+
+
+def _named(given: list[str], option: str) -> dict[str, str]:
+    if len(given) > VM_OFFERS_MAX:
+        raise Invalid(option, f"a node has at most {VM_OFFERS_MAX} of them")
+    found: dict[str, str] = {}
+    for name, value in (_pair(text, option) for text in given):
+        check_name(name, option)
+        if name in found:
+            raise Invalid(option, f"two are called {name}")
+        found[name] = value
     return found
 
 

@@ -11,6 +11,10 @@ import msgspec
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
 from roost.agent.connection.machine import Connected, LinkMachine, LogLine, Phase, StreamEffect
 from roost.agent.connection.machine import Effect as LinkEffect
+from roost.agent.effects import CompleteLog as CompleteLog
+from roost.agent.effects import ReleaseLog as ReleaseLog
+from roost.agent.effects import StopRun as StopRun
+from roost.agent.effects import TakenOver as TakenOver
 from roost.agent.files.progress import (
     FETCH_MS_MAX,
     CollectOutputs,
@@ -21,12 +25,16 @@ from roost.agent.files.progress import (
     LeaveOutputs,
 )
 from roost.agent.health.effects import CheckHealth, LeaveHealth, WatchHealth
+from roost.agent.offers import with_containers, with_machines
 from roost.agent.prepare import (
     NO_CONTAINERS,
+    NO_MACHINES,
     from_note,
     health,
     image_of,
+    lacking,
     log_names,
+    machine_files,
     moved_up,
     not_isolated,
     one_line,
@@ -35,10 +43,11 @@ from roost.agent.prepare import (
     work_folder,
 )
 from roost.drivers.container.engine import ContainerEngine
-from roost.drivers.container.request import NoEngine
+from roost.drivers.qemu.host import MachineHost
 from roost.model.errors import Invalid
 from roost.model.protocol import PowerOrder, Run, Usage
 from roost.model.records.files import InputFailure, InputProblem, Outputs
+from roost.model.records.node import Facts
 from roost.model.records.secret import Hidden
 from roost.ports import driver
 
@@ -47,27 +56,6 @@ DOCUMENT_BYTES_MAX = 48 << 20  # of all attempts together: a hello holds them al
 LEASE_STEPS = 16  # the driver gets a lease when it grew by this part: a burst of answers costs one order
 LAST_EVENTS_MS = 300  # what the keeper reported before it asked us to end is here by then
 LAST_OUTPUTS_MS = 1_000  # for outputs, when the agent is to end: half of the time until it is gone
-
-
-class StopRun(msgspec.Struct, frozen=True):
-    id: str
-    grace_ms: int
-    reason: driver.StopReason
-    detail: str
-
-
-class CompleteLog(msgspec.Struct, frozen=True):
-    name: str
-    size: int
-
-
-class ReleaseLog(msgspec.Struct, frozen=True):
-    name: str
-
-
-class TakenOver(msgspec.Struct, frozen=True):
-    count: int
-
 
 Effect = (
     StreamEffect | Connected | LogLine | driver.RunRequest | StopRun | Forget | Lease | WatchHealth | CheckHealth
@@ -85,6 +73,7 @@ class AgentMachine:
         self.link = LinkMachine(actor, server, chance, now)
         self.logs: dict[int, tuple[str, ...]] = {}  # what the server calls the logs of each attempt
         self.containers = NO_CONTAINERS
+        self.machines = NO_MACHINES
         self.isolation = not_isolated
         self._files = FileProgress()
         self._directory = directory
@@ -251,21 +240,31 @@ class AgentMachine:
         self.actor.ended(end, now)
         return effects + self._say_goodbye(now)
 
-    # containers
+    # containers and virtual machines
 
     def engine_changed(self, engine: ContainerEngine | None, now: int) -> list[Effect]:
         """Another container engine answers, or none: the servers learn it with the next hello."""
         self.containers = msgspec.structs.replace(self.containers, engine=engine)
-        self.actor.offers(engine.labels() if engine is not None else {})
+        return self._offers(with_containers(self.actor.facts, engine), now)
+
+    def machines_changed(self, host: MachineHost, now: int) -> list[Effect]:
+        """Its QEMU, images or bridges are others than before."""
+        self.machines = host
+        return self._offers(with_machines(self.actor.facts, host), now)
+
+    def _offers(self, facts: Facts, now: int) -> list[Effect]:
+        self.actor.facts = facts
         return self.resolve(self.link.greet_again("what this node offers has changed", now), now)
 
     # files
 
-    def fetched(self, token: int, failure: InputFailure | None, now: int, image: str = "") -> list[Effect]:
-        """The inputs of a run are in its work directory, and its image is here; or a failure says why not."""
+    def fetched(
+        self, token: int, failure: InputFailure | None, now: int, image: str = "", machine: driver.Machine | None = None
+    ) -> list[Effect]:
+        """The inputs of a run are in its work directory, and its images are here; or a failure says why not."""
         if token not in self._files.fetching:
             return []
-        self._files.fetched(token, image)
+        self._files.fetched(token, image, machine)
         effects = self._give_up(token, "error", "", now, failure) if failure is not None else []
         return effects + self._release(now)
 
@@ -366,19 +365,20 @@ class AgentMachine:
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            request = prepare(run, self.actor.node, self._directory, logs, secrets, self.containers, self.isolation)
+            request = prepare(
+                run, self.actor.node, self._directory, logs, secrets, self.containers, self.isolation, self.machines
+            )
             image, password = image_of(run, secrets) or (None, Hidden())
             watch = self._watch_health(run)
         except Invalid as error:
-            failure = InputFailure(InputProblem.ENGINE_AWAY) if isinstance(error, NoEngine) else None
-            return self._give_up(run.token, "error", str(error), now, failure)
-        cache = self._files.caches.get(run.token)
-        fetches = bool(run.inputs) or image is not None or cache is not None
+            return self._give_up(run.token, "error", str(error), now, lacking(error))
+        cache, files = self._files.caches.get(run.token), machine_files(run, request, self.actor.facts.arch)
+        fetches = bool(run.inputs) or image is not None or cache is not None or files is not None
         if fetches or self._is_kept_from(run.after):
             self.actor.held(run.token)
             self._files.hold(run.token, request, now + FETCH_MS_MAX if fetches else None)
             env = tuple(request.env.items()) if cache is not None else ()
-            fetch = FetchInputs(run.token, run.inputs, request.dir, image, password, cache, env, request.owner)
+            fetch = FetchInputs(run.token, run.inputs, request.dir, image, password, cache, env, request.owner, files)
             return [*watch, *([fetch] if fetches else [])]
         return [*watch, request]
 

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from roost.agent.health.probe import CHECK_MARK, ProbeTarget
-from roost.drivers.container.request import ContainerHost, container
+from roost.drivers.container.request import ContainerHost, NoEngine, container
+from roost.drivers.qemu.host import MachineHost, MachineWanted
+from roost.drivers.qemu.request import NoQemu, machine, sources_of
+from roost.drivers.qemu.seed import seed
 from roost.keeper.containers.ending import SHIM
 from roost.keeper.run import environment as keepers_environment
 from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX, log_name
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run
+from roost.model.records.files import InputFailure, InputProblem
 from roost.model.records.secret import Handed, Hidden
 from roost.model.spec.document import Document, commands, decode_document, secrets_of, separates_stderr
 from roost.model.spec.resources import read_resource
@@ -25,6 +29,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Run).decode
 RESULT_NAME = ".roost-result.json"  # hidden: a run that lists or clears its directory rarely means it
 NO_CONTAINERS = ContainerHost()
+NO_MACHINES = MachineHost()
 _HEALTH_KEY = msgspec.msgpack.encode("health")
 _IMAGE_KEY = msgspec.msgpack.encode("image")
 
@@ -43,16 +48,20 @@ def prepare(
     handed: Handed | None = None,
     host: ContainerHost = NO_CONTAINERS,
     isolation: IsolationOf = not_isolated,
+    machines: MachineHost = NO_MACHINES,
 ) -> driver.RunRequest:
-    """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
+    """What to tell the driver. Raises Invalid when this order cannot be carried out here.
+
+    The files of a virtual machine are still to be found: see `machine_files`.
+    """
     document = _read(run)
     folder, bounds = work_folder(directory, run.token), limits(document)
     log, *stderr = [f"{directory}/logs/{log_file(name)}" for name in logs]
     return driver.RunRequest(
         id=str(run.token),
-        steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
+        steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in _commands(document)],
         env=environment(run, document, node, directory),
-        secrets=secrets(document, handed),
+        secrets=seed(document, run, handed) if document.vm is not None else secrets(document, handed),
         dir=folder,
         log=log,
         stderr="".join(stderr),
@@ -63,8 +72,28 @@ def prepare(
         note=note(run),
         after=str(run.after) if run.after else "",
         container=container(host, document, run, folder, bounds) if document.image else None,
-        isolation=None if document.image else isolation(document.project),
+        isolation=None if document.image or document.vm is not None else isolation(document.project),
+        machine=None if document.vm is None else machine(machines, document, run, folder),
     )
+
+
+def machine_files(run: Run, request: driver.RunRequest, arch: str) -> MachineWanted | None:
+    """The files that the virtual machine of a run is made of, to be found and checked; None: it is none."""
+    block = None if request.machine is None else _read(run).vm
+    if request.machine is None or block is None:
+        return None
+    return MachineWanted(request.machine, sources_of(block), arch)
+
+
+def lacking(error: Invalid) -> InputFailure | None:
+    """What this node lacks for a run, if that is why it cannot be prepared: another node may have it."""
+    if isinstance(error, NoEngine):
+        return InputFailure(InputProblem.ENGINE_AWAY)
+    return InputFailure(InputProblem.NO_QEMU) if isinstance(error, NoQemu) else None
+
+
+def _commands(document: Document) -> list[tuple[list[str], bool]]:
+    return [([document.name], False)] if document.vm is not None else commands(document)
 
 
 def image_of(run: Run, handed: Handed | None) -> tuple[ImageWanted, Hidden] | None:

@@ -18,23 +18,26 @@ from roost.agent.files.copies import Copies
 from roost.agent.files.fetch import remove_tree
 from roost.agent.files.job import TransferJob
 from roost.agent.files.progress import CollectOutputs, FetchInputs, LeaveInputs, LeaveOutputs
-from roost.agent.files.transfers import Transfers
+from roost.agent.files.transfers import Found, Transfers
 from roost.agent.health.effects import CheckHealth, LeaveHealth, WatchHealth
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
-from roost.agent.prepare import IsolationOf, not_isolated
+from roost.agent.machines import MachineWatch
+from roost.agent.prepare import NO_MACHINES, IsolationOf, not_isolated
 from roost.agent.results import ResultFiles
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.images import ImageFound, ensure_image
 from roost.drivers.container.request import ContainerHost, HostVolume
+from roost.drivers.qemu.host import MachineHost
+from roost.drivers.qemu.probe import NONE
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import PowerOrder, Usage
 from roost.model.records.files import InputFailure, Outputs
 from roost.model.records.node import Facts
-from roost.ports.driver import Driver, Event, KnownRuns, RunRequest, Started
+from roost.ports.driver import Driver, Event, KnownRuns, Machine, RunRequest, Started
 from roost.supervisor import SupervisedTasks, Work
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
@@ -59,7 +62,7 @@ class Service:
         self, directory: str, name: str, identity: str, facts: Facts, server: str,
         usage: Callable[[], Usage | None], input_cache_bytes: int = 0, engine_sockets: Sequence[str] = (),
         volumes: Mapping[str, HostVolume] = NO_VOLUMES,
-        isolation: IsolationOf = not_isolated,
+        isolation: IsolationOf = not_isolated, qemu: str = NONE, machines: MachineHost = NO_MACHINES,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
@@ -88,6 +91,7 @@ class Service:
         self.machine.containers = ContainerHost(identity.partition("/")[0], dict(volumes))
         node = self.machine.containers.node
         self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed)
+        self.machines = MachineWatch(machines, qemu, facts.arch, self._machines_changed)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
@@ -96,7 +100,7 @@ class Service:
         async with asyncio.timeout(KEEPER_S_MAX):
             await self._restored.wait()
         live = set(self.machine.live_attempts())
-        await self.engine.begin()
+        await asyncio.gather(self.engine.begin(), self.machines.begin())
         self.spool.begin(name for token, names in self.machine.logs.items() if token not in live for name in names)
         keep, works = self.tasks.keep, self._works()
         async with asyncio.TaskGroup() as group:
@@ -112,6 +116,7 @@ class Service:
         return {
             "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep, "files": self.files.run,
             "copies": self.copies.run, "engine": self.engine.run,
+            "machines": self.machines.run,
             "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
         }  # fmt: skip
 
@@ -180,10 +185,12 @@ class Service:
     def _look_for_copies(self) -> None:
         self.copies.wake()
 
-    def _fetched(self, token: int, failure: InputFailure | None, image: ImageFound | None) -> None:
+    def _fetched(self, token: int, failure: InputFailure | None, found: Found | None) -> None:
+        image = found if isinstance(found, ImageFound) else None
         if image is not None:
             self.actor.identified(token, image.digest)
-        self._perform(self.machine.fetched(token, failure, now_ms(), image.id if image is not None else ""))
+        machine = found if isinstance(found, Machine) else None
+        self._perform(self.machine.fetched(token, failure, now_ms(), image.id if image is not None else "", machine))
 
     def _ensure_image(self, job: TransferJob, effect: FetchInputs) -> ImageFound:
         """In a thread of the transfer: its image, which is on the node by then."""
@@ -197,6 +204,9 @@ class Service:
 
     def _engine_changed(self, engine: ContainerEngine | None) -> None:
         self._perform(self.machine.engine_changed(engine, now_ms()))
+
+    def _machines_changed(self, host: MachineHost) -> None:
+        self._perform(self.machine.machines_changed(host, now_ms()))
 
     def _stored(self, token: int, outputs: Outputs) -> None:
         self.machine.stored(token, outputs)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from roost.agent.files.progress import CollectOutputs, FetchInputs
-from roost.agent.files.transfers import Transfers
+from roost.agent.files.transfers import Found, Transfers
 from roost.blobs.memory import MemoryBlobs
 from roost.drivers.container.images import ImageFound
 from roost.files.manifest import Manifest, encode
@@ -182,7 +182,7 @@ class Node:
                 self._changed.clear()
                 await self._changed.wait()
 
-    def _fetched(self, token: int, failure: InputFailure | None, image: ImageFound | None) -> None:
+    def _fetched(self, token: int, failure: InputFailure | None, found: Found | None) -> None:
         self.fetched[token] = failure
         self._changed.set()
 

@@ -6,7 +6,7 @@ import traceback
 from roost.agent.files.client import TransferRefused
 from roost.agent.files.fetch import UrlFailed
 from roost.agent.log import log
-from roost.drivers.container.images import FINAL, ImageUnavailable
+from roost.drivers.container.images import ImageUnavailable
 from roost.files.unpack import WRONG_BYTES
 from roost.model.errors import Invalid, TooMuch
 from roost.model.limits import FILE_PATH_BYTES_MAX, TEXT_LENGTH_MAX
@@ -24,7 +24,7 @@ def failure_of(error: Exception) -> InputFailure:
         case UrlFailed():
             found = InputFailure(InputProblem.URL_FAILED, error.path, error.status, str(error), error.is_final)
         case ImageUnavailable():
-            found = InputFailure(error.problem, error.image, 0, str(error), error.problem in FINAL)
+            found = InputFailure(error.problem, error.image, 0, str(error), error.is_final)
         case TransferRefused() if error.is_missing:
             found = InputFailure(InputProblem.NOT_FOUND, "", 0, str(error), is_final=True)
         case TransferRefused():

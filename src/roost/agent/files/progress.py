@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from roost.drivers.qemu.host import MachineWanted
 from roost.model.protocol import Run
 from roost.model.records.files import OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.secret import Hidden
 from roost.model.spec.document import cache_in, outputs_in
 from roost.model.spec.files import CacheBlock, OutputBlock, OutputsWhen
 from roost.model.spec.runs.container import ImageWanted
-from roost.ports.driver import Ended, RunRequest, StopReason
+from roost.ports.driver import Ended, Machine, RunRequest, StopReason
 
 FETCH_MS_MAX = 2 * 3_600_000  # 64 GiB, the most of one input, at 10 MB/s
 COLLECT_MS_MAX = 2 * 3_600_000  # likewise
@@ -32,6 +33,7 @@ class FetchInputs(msgspec.Struct, frozen=True):
     cache: CacheBlock | None = None  # what it has in the cache comes as well
     env: tuple[tuple[str, str], ...] = ()  # for the key of the cache, without secrets
     owner: int | None = None  # the user of the run; None: our own
+    machine: MachineWanted | None = None  # whose files are looked for when its inputs are there
 
 
 class LeaveInputs(msgspec.Struct, frozen=True):
@@ -99,14 +101,16 @@ class FileProgress:
             self.fetching[token] = request
             self._until[token] = fetch_until_ms
 
-    def fetched(self, token: int, image: str) -> None:
-        """`image`: by which its engine knows the image of its container."""
+    def fetched(self, token: int, image: str, machine: Machine | None = None) -> None:
+        """`image`: by which its engine knows the image of its container. `machine`: with its files."""
         del self._until[token]
         request = self.held[token] = self.fetching.pop(token)
         if request.container is not None and image:
             create = {**request.container.create, "Image": image}
             container = msgspec.structs.replace(request.container, create=create)
             self.held[token] = msgspec.structs.replace(request, container=container)
+        if machine is not None:
+            self.held[token] = msgspec.structs.replace(request, machine=machine)
 
     def taken(self, token: int) -> RunRequest:
         """A run that the driver does not have leaves: it is given to the driver, or has ended."""

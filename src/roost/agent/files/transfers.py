@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from roost.agent.files.caching import NOTE_NAME, CacheRestore, save_cache
@@ -15,16 +16,19 @@ from roost.agent.files.progress import CollectOutputs, FetchInputs, FileEffect, 
 from roost.agent.log import log
 from roost.agent.prepare import RESULT_NAME
 from roost.drivers.container.images import ImageFound
+from roost.drivers.qemu.request import find_files
 from roost.files.cache import InputCache
 from roost.files.select import TransferStopped, gap
 from roost.model.records.files import InputFailure, OutputProblem, Outputs
 from roost.model.spec.files import CacheBlock
+from roost.ports.driver import Machine
 
 FETCHES_MAX = 4  # at a time: more share the same network and disk, and each holds two chunks of 8 MiB
 COLLECTIONS_MAX = 4  # likewise
 SAVE_S_MAX = 900.0  # for a cache: 10 GiB at 12 MB/s
 
-Fetched = Callable[[int, InputFailure | None, ImageFound | None], None]  # the attempt, why it failed, its image
+Found = ImageFound | Machine  # the image of a container, or a machine with its files
+Fetched = Callable[[int, InputFailure | None, Found | None], None]  # the attempt, why it failed, what it is made of
 EnsureImage = Callable[[TransferJob, FetchInputs], ImageFound]  # blocks; raises ImageUnavailable
 Collected = Callable[[int, Outputs], None]
 
@@ -85,10 +89,11 @@ class Transfers:
         async with self._fetches:
             if job.is_stopped:
                 return
-            failure, image = None, None
+            failure: InputFailure | None = None
+            found: Found | None = None
             try:
                 if effect.image is not None:
-                    image = await in_thread(f"image-{effect.token}", lambda: self._ensure_image(job, effect))
+                    found = await in_thread(f"image-{effect.token}", lambda: self._ensure_image(job, effect))
                 if effect.inputs or effect.cache is not None:
                     cache, client = await self.open_cache(), FileClient(job, effect.token, self._call)
                     restore = CacheRestore(effect.cache, dict(effect.env), client) if effect.cache is not None else None
@@ -96,12 +101,14 @@ class Transfers:
                     fetch = Fetch(job, client, cache, self.flights, owner)
                     work = lambda: fetch.run(effect.inputs, Path(effect.folder), restore)  # noqa: E731
                     await in_thread(f"fetch-{effect.token}", work)
+                if (machine := effect.machine) is not None:
+                    found = await in_thread(f"machine-{effect.token}", partial(find_files, machine))
             except TransferStopped:
                 return
             except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
                 failure = failure_of(error)
         if self._jobs.pop((FetchInputs, effect.token), None) is job:
-            self._fetched(effect.token, failure, image)
+            self._fetched(effect.token, failure, found)
 
     async def _collect(self, effect: CollectOutputs, job: TransferJob) -> None:
         async with self._collections:

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -12,7 +13,7 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.common.options import pairs
 from roost.cli.common.output import echo_err
 from roost.cli.start.local_nodes import agent_argv, isolation_line, keeper_argv
-from roost.cli.start.options import readable_option, run_processes_option, taint_option
+from roost.cli.start.options import readable_option, run_options, run_processes_option, taint_option, words_of
 from roost.client.config import data_home
 
 
@@ -43,24 +44,16 @@ from roost.client.config import data_home
 @click.option("--disk", default="", help="Disk, like 100GiB. [default: free space of --dir]")
 @click.option("--input-cache", "input_cache", default="", metavar="SIZE",
               help="Most bytes of inputs that stay on the node for later runs. [default: 10GiB]")  # fmt: skip
-@click.option("--docker", default="", metavar="unix://PATH",
-              help="Socket of the container engine, or `none`. [default: where Docker and Podman listen]")  # fmt: skip
-@click.option("--volume", "volumes", multiple=True, metavar="NAME=PATH[:ro]",
-              help="Directory that containers may mount by this name; repeatable.")  # fmt: skip
 @click.option("--gpu", default="", help="GPUs. [default: all NVIDIA GPUs]")
 @click.option("--gpu-model", "gpu_model", default="", help="Model of the GPUs. [default: detected]")
-@click.option("--isolation", default="", metavar="LEVEL",
-              help="Isolation of runs: sandbox, user or none. [default: the best this machine offers]")  # fmt: skip
-@click.option("--uid-range", "uid_range", default="", metavar="FROM-TO",
-              help="User ids of projects, if the agent is root. [default: 1900000000-1900009999]")  # fmt: skip
+@run_options
 @readable_option
 @run_processes_option
 @taint_option
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
 def agent(
     join: str, server: str, name: str, directory: Path | None, labels: tuple[str, ...], resources: tuple[str, ...],
-    taints: tuple[str, ...], volumes: tuple[str, ...], readable: list[str], run_processes: list[str],
-    **facts: str,
+    taints: tuple[str, ...], readable: list[str], run_processes: list[str], **facts: Any,
 ) -> None:  # fmt: skip
     """Make this machine a node.
 
@@ -79,11 +72,7 @@ def agent(
     home = (directory or data_home() / "agent").absolute()
     options = ["--server", server] if server else []
     options += ["--name", name, "--dir", str(home)]
-    for option, value in facts.items():
-        options += [f"--{option.replace('_', '-')}", value] if value else []
-    repeated = (("--label", labels), ("--resource", resources), ("--taint", taints), ("--volume", volumes))
-    for option, values in repeated:
-        options += [word for value in values for word in (option, value)]
+    options += words_of({**facts, "label": labels, "resource": resources, "taint": taints})
     read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
     if click.get_current_context().get_parameter_source("join") is ParameterSource.COMMANDLINE and join[:1] not in "@-":
         echo_err("other users of this machine can read the join token in the process list; give --join @FILE, "

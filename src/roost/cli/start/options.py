@@ -1,6 +1,7 @@
 """Options of the commands that start a server: those of both, of `roost server` alone, and of nodes."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,6 +70,12 @@ def _run_processes(ctx: click.Context, param: click.Parameter, most: int | None)
     return ["--pids", str(most)] if most else []
 
 
+def _absolute(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """NAME=PATH as the agent takes it, which is somewhere else."""
+    pairs = [value.partition("=") for value in values]
+    return tuple(f"{name}={os.path.abspath(path)}" if path else name for name, _, path in pairs)
+
+
 readable_option = click.option(
     "--readable", multiple=True, callback=_readable, metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -82,6 +89,34 @@ taint_option = click.option(
     "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]",
     help="Taint: only workloads that tolerate it are placed here; `:soft` means prefer other nodes.",
 )  # fmt: skip
+#: What an agent gives to runs beside its resources, for `roost agent` and `roost up` alike.
+run_options = options(
+    click.option("--docker", default="", metavar="unix://PATH",
+                 help="Socket of the container engine, or `none`. [default: where Docker and Podman listen]"),
+    click.option("--volume", multiple=True, metavar="NAME=PATH[:ro]",
+                 help="Directory that containers may mount by this name; repeatable."),
+    click.option("--qemu", default="", metavar="PATH",
+                 help="Program of virtual machines, or `none`. [default: qemu-system-x86_64]"),
+    click.option("--vm-image", multiple=True, callback=_absolute, metavar="NAME=PATH",
+                 help="Disk (qcow2 or raw), kernel or initrd for virtual machines by this name; repeatable."),
+    click.option("--vm-bridge", multiple=True, metavar="NAME=INTERFACE",
+                 help="Bridge that virtual machines may join by this name; repeatable."),
+    click.option("--isolation", default="", metavar="LEVEL",
+                 help="Isolation of runs: sandbox, user or none. [default: the best this machine offers]"),
+    click.option("--uid-range", default="", metavar="FROM-TO",
+                 help="User ids of projects, if the agent is root. [default: 1900000000-1900009999]"),
+)  # fmt: skip
+RUN_OPTIONS = ("docker", "volume", "qemu", "vm_image", "vm_bridge", "isolation", "uid_range")
+
+
+def words_of(given: Mapping[str, str | Sequence[str]]) -> list[str]:
+    """Options of an agent as words of its command line, without those that were not given."""
+    listed = [(name, [value] if isinstance(value, str) else value) for name, value in given.items()]
+    return [
+        word for name, values in listed for item in values if item for word in (f"--{name.replace('_', '-')}", item)
+    ]
+
+
 shared_options = options(
     option("--backfill-after", "backfill_after_ms", type=DURATION, show_envvar=True,
            help="Pending time before a backfill reservation is made; 0: at once. [default: 30s]"),

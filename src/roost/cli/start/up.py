@@ -29,11 +29,14 @@ from roost.cli.start.local_nodes import (
 from roost.cli.start.options import (
     ADDRESS,
     LISTEN,
+    RUN_OPTIONS,
     ListenAddress,
     readable_option,
+    run_options,
     run_processes_option,
     shared_options,
     taint_option,
+    words_of,
 )
 from roost.client.config import data_home
 
@@ -59,6 +62,7 @@ QUIET_PORTS_TRIED = 50
 @click.option("--gpu", default="", help="GPUs of each node. [default: node-1 has all NVIDIA GPUs]")
 @click.option("--gpu-model", default="", help="Model of the GPUs. [default: detected]")
 @taint_option
+@run_options
 @readable_option
 @run_processes_option
 @click.option(
@@ -90,7 +94,9 @@ def up(
     listen, agents_listen = _addresses(listen, agents_listen)
     admin_token = home.admin_token()
     keepers: list[KeeperHandle] = []
-    offer, of_runs = _offer(gpu, gpu_model, taints), [*readable, *run_processes]
+    runs = {name: given.pop(name) for name in RUN_OPTIONS}
+    offer = _offer({"gpu": gpu, "gpu_model": gpu_model, "taint": taints, **runs})
+    of_runs = [*readable, *run_processes]
     # No signal raises from here on: wherever it came, it could be between the start of a keeper and its end.
     with Interrupts(stop_signals(), patience=math.inf) as interrupts:
 
@@ -108,7 +114,8 @@ def up(
 
             strategy = strategy or from_environment(os.environ).get("strategy", "")
             config = home.server_config(listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
-            _serve(config, home, keepers, start if restart_nodes else None, interrupts)
+            isolated = isolation_line(runs["isolation"]) if keepers else ""
+            _serve(config, home, keepers, start if restart_nodes else None, isolated, interrupts)
         finally:
             end_keepers(keepers, interrupts)
 
@@ -153,14 +160,13 @@ def _check_free(address: ListenAddress, option: str) -> None:
             raise Failure(f"cannot listen on {address}: {error.strerror or error}", hint) from None
 
 
-def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
-    """The resources of the nodes, validated here rather than by an agent that fails to start."""
-    options = [("--taint", taint) for taint in taints] + [("--gpu", gpu), ("--gpu-model", gpu_model)]
-    offer = [word for option, value in options if value for word in (option, value)]
+def _offer(given: dict[str, str | tuple[str, ...]]) -> list[str]:
+    """What the nodes offer, validated here rather than by an agent that fails to start."""
+    offer = words_of(given)
     if offer:
-        from roost.agent.config import check_offer
+        from roost.agent.config import read_options
 
-        check_offer(offer)
+        read_options(["--name", "node-1", *offer], {})
     return offer
 
 
@@ -180,13 +186,12 @@ def _start(
 
 def _serve(
     config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], start: Callable[[str], KeeperHandle] | None,
-    interrupts: Interrupts,
+    isolated: str, interrupts: Interrupts,
 ) -> None:  # fmt: skip
     import asyncio
 
     import uvloop
 
-    isolated = isolation_line() if keepers else ""
     from roost.server.app import EXIT_AT_ONCE, CannotStart, serve
 
     stopping = asyncio.Event()

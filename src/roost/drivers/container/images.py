@@ -48,12 +48,13 @@ class ImageFound(msgspec.Struct, frozen=True):
 
 
 class ImageUnavailable(Exception):
-    """`detail`: what the engine says."""
+    """`detail`: what the engine says. `is_final`: another node would find the same."""
 
-    def __init__(self, image: str, problem: InputProblem, detail: str) -> None:
+    def __init__(self, image: str, problem: InputProblem, detail: str, *, is_final: bool | None = None) -> None:
         super().__init__(detail)
         self.image = image
         self.problem = problem
+        self.is_final = problem in FINAL if is_final is None else is_final
 
 
 Progress = Callable[[int], None]  # percent of the bytes of the layers that are known so far

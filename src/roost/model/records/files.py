@@ -55,14 +55,17 @@ class InputProblem(StrEnum):
     REGISTRY_UNREACHABLE = "registry_unreachable"
     ENGINE_AWAY = "engine_away"  # the container engine of the node does not answer
     ENGINE_FAILED = "engine_failed"  # it answers, and cannot do it
+    IMAGE_GONE = "image_gone"  # of a virtual machine: the node offered it, and no longer has it
+    IMAGE_UNUSABLE = "image_unusable"  # of a virtual machine: it is not what a machine can be made of
+    NO_QEMU = "no_qemu"  # on the node, no longer
 
 
-#: Those of the image of a container.
+#: Those of the image of a container or a virtual machine.
 IMAGE_PROBLEMS = frozenset(
     {
         InputProblem.IMAGE_NOT_FOUND, InputProblem.IMAGE_NOT_HERE, InputProblem.WRONG_ARCHITECTURE,
         InputProblem.REGISTRY_DENIED, InputProblem.REGISTRY_UNREACHABLE, InputProblem.ENGINE_AWAY,
-        InputProblem.ENGINE_FAILED,
+        InputProblem.ENGINE_FAILED, InputProblem.IMAGE_GONE, InputProblem.IMAGE_UNUSABLE, InputProblem.NO_QEMU,
     }
 )  # fmt: skip
 
