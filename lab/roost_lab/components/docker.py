@@ -32,6 +32,10 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
+REGISTRIES_CONF = """[[registry]]
+location = "127.0.0.1"
+insecure = true
+"""  # with any port, as Docker does it
 
 
 class EngineServer:
@@ -59,6 +63,8 @@ class EngineServer:
         if self.kind == "podman":
             (self.folder / "containers.conf").write_text(PODMAN_CONF)
             environment["CONTAINERS_CONF"] = str(self.folder / "containers.conf")
+            (self.folder / "registries.conf").write_text(REGISTRIES_CONF)
+            environment["CONTAINERS_REGISTRIES_CONF"] = str(self.folder / "registries.conf")
         with (self.folder / "engine.log").open("ab") as log:
             command = [*dies_with_us(), *self._command()]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -86,10 +92,11 @@ class EngineServer:
             return True
         return False
 
-    def import_image(self, name: str = f"docker.io/library/{IMAGE}") -> None:
+    def import_image(self, name: str = f"docker.io/library/{IMAGE}", more: bytes = b"") -> None:
+        """`more`: the content of a file, which makes the image so much larger."""
         repository, _, tag = name.rpartition(":")
         named = quote(repository, safe="")
-        put(self.socket, f"/images/create?fromSrc=-&repo={named}&tag={tag}", busybox_tar())
+        put(self.socket, f"/images/create?fromSrc=-&repo={named}&tag={tag}", busybox_tar(more))
         if self.kind == "podman":  # it gives every import the tag `latest`
             self.client.call("POST", f"/images/{repository}:latest/tag?repo={named}&tag={tag}")
 
@@ -139,7 +146,7 @@ def engine_program(kind: str) -> str:
     return program
 
 
-def busybox_tar() -> bytes:
+def busybox_tar(more: bytes = b"") -> bytes:
     """A root file system: busybox, a link for each of its programs, and a directory to write to."""
     busybox = shutil.which("busybox")
     assert busybox is not None
@@ -151,6 +158,10 @@ def busybox_tar() -> bytes:
             item.type, item.mode = tarfile.DIRTYPE, mode
             tar.addfile(item)
         tar.add(busybox, "bin/busybox")
+        if more:
+            item = tarfile.TarInfo("more")
+            item.size = len(more)
+            tar.addfile(item, io.BytesIO(more))
         for name in names:
             if name != "busybox":
                 link = tarfile.TarInfo(f"bin/{name}")
