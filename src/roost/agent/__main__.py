@@ -70,6 +70,7 @@ async def _live(options: AgentOptions, isolation: RunIsolation, socket_path: str
         volumes=options.volumes,
         qemu=options.qemu,
         machines=options.machines,
+        image_disk_percent=options.image_disk_percent,
     )
     driver = ProcessDriver(partial(_report, service), lambda: _keeper_gone(keeper))
     service.driver = driver

@@ -65,6 +65,7 @@ class Attempt(msgspec.Struct):
     inputs_failed: InputFailure | None = None
     image: str = ""  # the digest of what its container is made of
     usage: RunUsage | None = None
+    pulled_ms: int = 0  # for how long that was fetched
     outputs: Outputs | None = None
     power: MachinePower = msgspec.field(default_factory=MachinePower)
     health: HealthState | None = None  # without a check, an attempt that runs is ready
@@ -88,7 +89,7 @@ class Attempt(msgspec.Struct):
             ready=self._is_ready(),
             log_size=self.log_size, stderr_size=self.stderr_size, usage=self.usage,
             result=self.result,
-            inputs_failed=self.inputs_failed, image=self.image, outputs=self.outputs,
+            inputs_failed=self.inputs_failed, image=self.image, outputs=self.outputs, pulled_ms=self.pulled_ms,
             power=self.power.state if self.state != "ended" else "",
             power_serial=self.power.serial, power_problem=self.power.problem,
         )  # fmt: skip
@@ -218,10 +219,10 @@ class Actor:
         self.attempts[token].is_held = True
         self._news.pop(token, None)
 
-    def identified(self, token: int, digest: str) -> None:
+    def identified(self, token: int, digest: str, pulled_ms: int) -> None:
         """The image of its container is on the node; it is reported with whatever is reported next."""
         if token in self.attempts:
-            self.attempts[token].image = digest
+            self.attempts[token].image, self.attempts[token].pulled_ms = digest, pulled_ms
 
     def released(self, token: int, now: int) -> None:
         """The driver gets it."""

@@ -26,6 +26,7 @@ NO_ENGINE = "none"
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
 INPUT_CACHE = "10GiB"  # a few large inputs; a node with less room sets less
+IMAGE_DISK = "85"  # percent: room for one more large image on most disks
 UID_RANGE = "1900000000-1900009999"  # below: users, and containers of systemd
 UID_MIN, UID_MAX = 1_000, (1 << 31) - 2
 # ROOST_AGENT_...
@@ -38,6 +39,7 @@ FROM_ENVIRONMENT = (
     "GPU_MODEL",
     "ADDRESS",
     "INPUT_CACHE",
+    "IMAGE_DISK",
     "DOCKER",
     "VOLUMES",
     "ISOLATION",
@@ -61,6 +63,7 @@ class AgentOptions(NamedTuple):
     uids: range = range(0)
     qemu: str = AUTO  # the program; `auto`: as it is found, `none`: no virtual machines
     machines: MachineHost = MachineHost()  # what they are made with, beside the program
+    image_disk_percent: int = 100  # of the disk of the engine; above it, images that Roost fetched are removed
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
@@ -73,7 +76,7 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOpti
     return AgentOptions(
         server, given.name, os.path.abspath(given.dir), _wishes(given), number, share, cache_bytes,
         _sockets(given.docker), _volumes(given.volume),
-        given.isolation, _uids(given.uid_range), _program(given.qemu), _machines(given),
+        given.isolation, _uids(given.uid_range), _program(given.qemu), _machines(given), _percent(given.image_disk),
     )  # fmt: skip
 
 
@@ -126,6 +129,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--gpu-model", default=given["GPU_MODEL"])
     parser.add_argument("--address", default=given["ADDRESS"], metavar="HOST")
     parser.add_argument("--input-cache", default=given["INPUT_CACHE"] or INPUT_CACHE, metavar="SIZE")
+    parser.add_argument("--image-disk", default=given["IMAGE_DISK"] or IMAGE_DISK, metavar="PERCENT")
     parser.add_argument("--docker", default=given["DOCKER"] or AUTO, metavar="unix://PATH")
     parser.add_argument("--volume", action="append", default=_listed(given["VOLUMES"]), metavar="NAME=PATH[:ro]")
     parser.add_argument("--isolation", default=given["ISOLATION"], choices=("", "none", "user", "sandbox"))
@@ -249,6 +253,12 @@ def _uids(text: str) -> range:
     if not first.isdecimal() or not last.isdecimal() or not UID_MIN <= int(first) <= int(last) <= UID_MAX:
         raise Invalid("--uid-range", f"a range is like {UID_RANGE}, from {UID_MIN} to {UID_MAX}, not {text!r:.60}")
     return range(int(first), int(last) + 1)
+
+
+def _percent(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise Invalid("--image-disk", f"this is a percentage from 1 to 100, not {text!r:.40}")
+    return int(text)
 
 
 def _slice(text: str) -> tuple[int, int]:

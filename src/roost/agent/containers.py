@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from roost.agent.files.job import in_thread
 from roost.agent.log import log
 from roost.drivers.container.engine import ContainerEngine, find_engine, remove_orphans
+from roost.drivers.container.image_cache import ImageCache
 from roost.keeper.containers.engine import EngineAway, EngineRefused
 
 LOOK_S = 10.0  # between two looks whether the engine answers
 SWEEP_LOOKS = 30  # looks between two sweeps of orphans, which only a race or a crash leaves
+IMAGE_LOOKS = 3  # looks between two at its images and its disk
 FIRST_S_MAX = 30.0  # an engine with thousands of leftovers; after that the node works without containers at first
 
 
@@ -18,12 +20,13 @@ class EngineWatch:
 
     def __init__(
         self, node: str, sockets: Sequence[str], is_live: Callable[[str], bool],
-        changed: Callable[[ContainerEngine | None], None],
+        changed: Callable[[ContainerEngine | None], None], images: ImageCache,
     ) -> None:  # fmt: skip
         self._node = node
         self._sockets = sockets
         self._is_live = is_live
         self._changed = changed
+        self._images = images
         self._engine: ContainerEngine | None = None
         self._looks = 0
 
@@ -48,10 +51,22 @@ class EngineWatch:
         self._looks += 1
         if engine is not None and (is_new or self._looks % SWEEP_LOOKS == 0):
             engine = await self._sweep(engine)
+        if engine is not None and (is_new or self._looks % IMAGE_LOOKS == 0):
+            await self._look_at_images(engine)
         if engine != self._engine:
             self._engine = engine
             log(f"containers: {engine.kind} {engine.version}" if engine else "containers: no engine answers")
             self._changed(engine)
+
+    async def _look_at_images(self, engine: ContainerEngine) -> None:
+        try:
+            removed = await in_thread("images", lambda: self._images.collect(engine))
+            await in_thread("images", lambda: self._images.refresh(engine))
+        except (EngineAway, EngineRefused) as error:
+            log(f"the images of this node are not known: {error}")
+            return
+        if removed:
+            log(f"the disk of the container engine is nearly full: {removed} images that nothing uses were removed")
 
     async def _sweep(self, engine: ContainerEngine) -> ContainerEngine | None:
         """The engine, if it has done so: without, two lives of a run could overlap."""

@@ -28,14 +28,15 @@ from roost.agent.machines import MachineWatch
 from roost.agent.prepare import NO_MACHINES, IsolationOf, not_isolated
 from roost.agent.results import ResultFiles
 from roost.drivers.container.engine import ContainerEngine
-from roost.drivers.container.images import ImageFound, ensure_image
+from roost.drivers.container.image_cache import ImageCache
+from roost.drivers.container.images import ImageFound, ImageUnavailable
 from roost.drivers.container.request import ContainerHost, HostVolume
 from roost.drivers.qemu.host import MachineHost
 from roost.drivers.qemu.probe import NONE
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import PowerOrder, Usage
-from roost.model.records.files import InputFailure, Outputs
+from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, KnownRuns, Machine, RunRequest, Started
 from roost.supervisor import SupervisedTasks, Work
@@ -63,6 +64,7 @@ class Service:
         usage: Callable[[], Usage | None], input_cache_bytes: int = 0, engine_sockets: Sequence[str] = (),
         volumes: Mapping[str, HostVolume] = NO_VOLUMES,
         isolation: IsolationOf = not_isolated, qemu: str = NONE, machines: MachineHost = NO_MACHINES,
+        image_disk_percent: int = 100,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
@@ -90,7 +92,9 @@ class Service:
         )
         self.machine.containers = ContainerHost(identity.partition("/")[0], dict(volumes))
         node = self.machine.containers.node
-        self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed)
+        known = self.machine.logs
+        self.images = ImageCache(Path(directory, "images.json"), image_disk_percent, lambda token: token in known)
+        self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed, self.images)
         self.machines = MachineWatch(machines, qemu, facts.arch, self._machines_changed)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
@@ -188,16 +192,23 @@ class Service:
     def _fetched(self, token: int, failure: InputFailure | None, found: Found | None) -> None:
         image = found if isinstance(found, ImageFound) else None
         if image is not None:
-            self.actor.identified(token, image.digest)
+            self.actor.identified(token, image.digest, image.pulled_ms)
         machine = found if isinstance(found, Machine) else None
         self._perform(self.machine.fetched(token, failure, now_ms(), image.id if image is not None else "", machine))
 
     def _ensure_image(self, job: TransferJob, effect: FetchInputs) -> ImageFound:
         """In a thread of the transfer: its image, which is on the node by then."""
         assert effect.image is not None
-        socket, arch = self.machine.containers.socket, self.actor.facts.arch
+        engine, arch = self.machine.containers.engine, self.actor.facts.arch
+        if engine is None:
+            raise ImageUnavailable(effect.image.image, InputProblem.ENGINE_AWAY, "")
         password = effect.password.get("password", "")
-        return ensure_image(socket, effect.image, password, arch, lambda percent: None, job.check)
+
+        def progress(percent: int) -> None:
+            self.files.pulling[effect.token] = percent
+            self.machine.link.usage_is_urgent = True
+
+        return self.images.ensure(engine, effect.token, effect.image, password, arch, progress, job.check)
 
     def _is_live(self, run: str) -> bool:
         return run.isdecimal() and int(run) in self.machine.live_attempts()
@@ -218,8 +229,12 @@ class Service:
         usage = self._usage()
         if usage is None:
             return None
-        stuck_ms = self.spool.stuck_ms(now_ms())
-        return msgspec.structs.replace(usage, task_restarts=dict(self.tasks.restarts), logs_stuck_ms=stuck_ms)
+        pulling = dict(self.files.pulling)
+        self.machine.link.usage_is_urgent = bool(pulling)
+        return msgspec.structs.replace(
+            usage, task_restarts=dict(self.tasks.restarts), logs_stuck_ms=self.spool.stuck_ms(now_ms()),
+            pulling=pulling, images=self.images.keys,
+        )  # fmt: skip
 
     def _live_logs(self) -> Iterable[str]:
         return [name for token in self.machine.live_attempts() for name in self.machine.logs[token]]

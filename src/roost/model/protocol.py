@@ -101,6 +101,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     power_serial: int = 0  # the last command that its node has carried out, or has failed to
     power_problem: str = ""  # why that failed
     usage: RunUsage | None = None  # of an end: what it used, without its time; None: nothing was measured
+    pulled_ms: int = 0  # of a container: for how long its image was fetched; 0: the node had it
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -130,6 +131,8 @@ class Usage(msgspec.Struct, frozen=True):
     at_ms: int = 0  # when the server received it, by its clock
     task_restarts: dict[str, int] = {}  # background tasks of the agent that ended and were restarted, and how often
     logs_stuck_ms: int = 0  # for how long no log could be sent to the server although there is something to send
+    pulling: dict[int, int] = {}  # attempts whose images are being fetched, and how many percent have come
+    images: tuple[int, ...] = ()  # that the node has, by their keys (see `image_key`); those used last come first
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -49,6 +49,7 @@ class CandidateView(msgspec.Struct, frozen=True):
 
     node: str
     score: float
+    has_image: bool = False  # of its container, when the decision was made
 
 
 class DecisionView(msgspec.Struct, frozen=True):
@@ -147,6 +148,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""  # of a container: the digest of what this attempt runs
     power: PowerView | None = None  # of a virtual machine that runs
     usage: RunUsageView | None = None  # of this attempt; nothing: it has not ended, or its end was not reported
+    pulling: int | None = None  # percent of its image that its node has fetched; nothing: it fetches none
 
     @property
     def is_over(self) -> bool:

@@ -863,6 +863,7 @@ class Report(_message.Message):
     POWER_PROBLEM_FIELD_NUMBER: _builtins.int
     INPUTS_FAILED_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    PULLED_MS_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -888,6 +889,8 @@ class Report(_message.Message):
     """the last command that its node has carried out, or has failed to"""
     power_problem: _builtins.str
     """why that failed"""
+    pulled_ms: _builtins.int
+    """of a container: for how long its image was fetched"""
     unready: _builtins.bool
     """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
     @_builtins.property
@@ -928,11 +931,12 @@ class Report(_message.Message):
         power_problem: _builtins.str = ...,
         inputs_failed: Global___InputFailure | None = ...,
         usage: Global___RunUsage | None = ...,
+        pulled_ms: _builtins.int = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "inputs_failed", b"inputs_failed", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "power", b"power", "power_problem", b"power_problem", "power_serial", b"power_serial", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "image", b"image", "inputs_failed", b"inputs_failed", "log_size", b"log_size", "outputs", b"outputs", "power", b"power", "power_problem", b"power_problem", "power_serial", b"power_serial", "pulled_ms", b"pulled_ms", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -1522,11 +1526,33 @@ class Usage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class PullingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CPU_MILLI_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
     TASK_RESTARTS_FIELD_NUMBER: _builtins.int
     LOGS_STUCK_MS_FIELD_NUMBER: _builtins.int
+    PULLING_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
     cpu_milli: _builtins.int
     memory: _builtins.int
     disk: _builtins.int
@@ -1536,6 +1562,14 @@ class Usage(_message.Message):
     def task_restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """of background tasks of the agent, in its life"""
 
+    @_builtins.property
+    def pulling(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """attempts whose images are being fetched, and how many percent have come"""
+
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """that the node has, by a hash of what their references name"""
+
     def __init__(
         self,
         *,
@@ -1544,10 +1578,12 @@ class Usage(_message.Message):
         disk: _builtins.int = ...,
         task_restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         logs_stuck_ms: _builtins.int = ...,
+        pulling: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        images: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_milli", b"cpu_milli", "disk", b"disk", "logs_stuck_ms", b"logs_stuck_ms", "memory", b"memory", "task_restarts", b"task_restarts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_milli", b"cpu_milli", "disk", b"disk", "images", b"images", "logs_stuck_ms", b"logs_stuck_ms", "memory", b"memory", "pulling", b"pulling", "task_restarts", b"task_restarts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,7 +63,8 @@ def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
 
 def _unpack_usage(usage: pb.Usage) -> Usage:
     restarts = dict(usage.task_restarts)
-    return Usage(usage.cpu_milli, usage.memory, usage.disk, 0, restarts, usage.logs_stuck_ms)
+    pulling, images = dict(usage.pulling), tuple(usage.images)
+    return Usage(usage.cpu_milli, usage.memory, usage.disk, 0, restarts, usage.logs_stuck_ms, pulling, images)
 
 
 def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
@@ -213,6 +214,7 @@ def _unpack_report(report: pb.Report) -> Report:
         _unpack_failure(report.inputs_failed) if report.HasField("inputs_failed") else None, report.image,
         _unpack_outputs(report.outputs) if report.HasField("outputs") else None, report.power, report.power_serial,
         report.power_problem, _unpack_run_usage(report.usage) if report.HasField("usage") else None,
+        report.pulled_ms,
     )  # fmt: skip
 
 

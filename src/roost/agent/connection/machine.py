@@ -128,6 +128,7 @@ class LinkMachine:
         self._heard_ms = 0
         self._beat_at_ms = 0  # when a heartbeat is due without reports
         self._usage_at_ms = 0
+        self.usage_is_urgent = False  # each heartbeat has it: it says what changes soon
         self._unanswered = False
         self._unsure = False  # our server does not know whether it still leads
         self._finding = False
@@ -149,7 +150,8 @@ class LinkMachine:
         return min(at_ms, self._find_at_ms) if self._unsure and not self._finding else at_ms
 
     def is_usage_due(self, now: int) -> bool:
-        next_ms = self.next_ms() if self.phase is Phase.CONNECTED and now >= self._usage_at_ms else None
+        is_wanted = self.usage_is_urgent or now >= self._usage_at_ms
+        next_ms = self.next_ms() if self.phase is Phase.CONNECTED and is_wanted else None
         return next_ms is not None and next_ms <= now
 
     def tick(self, now: int, usage: Usage | None = None) -> list[Effect]:

@@ -50,6 +50,7 @@ class Transfers:
         self._stored = stored
         self._cache: InputCache | None = None  # opened for the first fetch
         self.flights = Flights()
+        self.pulling: dict[int, int] = {}  # attempts whose images are being fetched, and how many percent have come
         self._orders: asyncio.Queue[tuple[FetchInputs | CollectOutputs, TransferJob]] = asyncio.Queue()
         self._jobs: dict[tuple[type[FetchInputs | CollectOutputs], int], TransferJob] = {}
         self._opening = asyncio.Lock()
@@ -107,6 +108,8 @@ class Transfers:
                 return
             except Exception as error:  # also of a defect: others go on, and the run does not wait until its deadline
                 failure = failure_of(error)
+            finally:
+                self.pulling.pop(effect.token, None)
         if self._jobs.pop((FetchInputs, effect.token), None) is job:
             self._fetched(effect.token, failure, found)
 

@@ -93,6 +93,8 @@ taint_option = click.option(
 run_options = options(
     click.option("--docker", default="", metavar="unix://PATH",
                  help="Socket of the container engine, or `none`. [default: where Docker and Podman listen]"),
+    click.option("--image-disk", "image_disk", default="", metavar="PERCENT",
+                 help="Remove unused images that Roost fetched above this share of the disk. [default: 85]"),
     click.option("--volume", multiple=True, metavar="NAME=PATH[:ro]",
                  help="Directory that containers may mount by this name; repeatable."),
     click.option("--qemu", default="", metavar="PATH",
@@ -106,7 +108,7 @@ run_options = options(
     click.option("--uid-range", default="", metavar="FROM-TO",
                  help="User ids of projects, if the agent is root. [default: 1900000000-1900009999]"),
 )  # fmt: skip
-RUN_OPTIONS = ("docker", "volume", "qemu", "vm_image", "vm_bridge", "isolation", "uid_range")
+RUN_OPTIONS = ("docker", "image_disk", "volume", "qemu", "vm_image", "vm_bridge", "isolation", "uid_range")
 
 
 def words_of(given: Mapping[str, str | Sequence[str]]) -> list[str]:

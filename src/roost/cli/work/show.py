@@ -134,7 +134,10 @@ def _show_stories(instances: list[InstanceDetail]) -> None:
         if instance.image:
             click.echo(f"Image:      {instance.image}")
         if instance.decision is not None:
-            others = ", ".join(f"{candidate.node} {candidate.score:.3f}" for candidate in instance.decision.candidates)
+            others = ", ".join(
+                f"{candidate.node} {candidate.score:.3f}{' with the image' * candidate.has_image}"
+                for candidate in instance.decision.candidates
+            )
             click.echo(f"Decision:   {instance.decision.strategy}, {instance.decision.eligible} eligible: {others}")
     if not instances:
         echo_err("no instance has started; `roost why NAME` shows why")

@@ -143,7 +143,7 @@ def apply_report(
         state.touch_instance(instance)
     if report.state == AttemptState.STARTING:
         if instance.state == InstanceState.PLACED:
-            move(state, out, instance, InstanceState.STARTING, attempts.ACCEPTED_BY_AGENT, now)
+            _accept(state, out, instance, report, now)
         return
     is_new = instance.state in (InstanceState.PLACED, InstanceState.STARTING)
     since = instance.since_ms if is_new else 0
@@ -151,8 +151,8 @@ def apply_report(
     if report.state == AttemptState.RUNNING:
         turned = now  # one that was not ready, and now is
         if is_new:
-            instance.started_ms = turned = began
-            move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
+            turned = began
+            _begin(state, out, instance, report, began)
         elif isinstance(instance.reason, attempts.PinnedToLostNode):
             restate(state, instance, attempts.NodeReturned(instance.node), now)
         if report.step != instance.step:
@@ -165,8 +165,7 @@ def apply_report(
         out.ignored.append(IgnoredReport(instance.node, IgnoredBecause.UNKNOWN_STATE, report.token, report.state))
         return
     if is_new and report.cause in (EndCause.EXITED, EndCause.TIMED_OUT):
-        instance.started_ms = began
-        move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
+        _begin(state, out, instance, report, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     instance.log_size, instance.stderr_size = report.log_size, report.stderr_size
     instance.usage = usage_of(instance, report)
@@ -180,6 +179,18 @@ def apply_report(
     _end(state, out, instance, report, now)
     if instance.finished_ms:
         instance.finished_ms = ended_ms
+
+
+def _accept(state: State, out: Step, instance: Instance, report: Report, at_ms: int) -> None:
+    reason = attempts.ImagePulled(report.pulled_ms) if report.pulled_ms else attempts.ACCEPTED_BY_AGENT
+    move(state, out, instance, InstanceState.STARTING, reason, at_ms)
+
+
+def _begin(state: State, out: Step, instance: Instance, report: Report, began: int) -> None:
+    if report.pulled_ms and instance.state == InstanceState.PLACED:
+        _accept(state, out, instance, report, began)
+    instance.started_ms = began
+    move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
 
 
 def _within_quota(state: State, instance: Instance, outputs: Outputs) -> Outputs:

@@ -8,7 +8,7 @@ from roost.core.placement.filters import DYNAMIC, STATIC
 from roost.core.placement.filters.availability import tolerates
 from roost.core.placement.filters.rules import evaluate_on_nodes
 from roost.core.placement.filters.spread import fewest
-from roost.core.placement.scorers import SCORE_MAX, blend
+from roost.core.placement.scorers import SCORE_MAX, blend, image
 from roost.core.placement.strategies import Strategy
 from roost.core.state.fleet import Fleet, Ints, Mask, Scores, all_of
 from roost.core.state.topology import NO_DOMAIN
@@ -25,6 +25,7 @@ WEIGHT_FULL = 100  # the weight of the strategy's own score
 # less than a hard rule, because it may be the only node.
 FLAKY_WEIGHT = 400
 SOFT_TAINT = 50  # the weight of avoiding a node with a soft taint
+IMAGE_WEIGHT = 50  # of a node that has the image: it may be half as idle as one that has to fetch it
 
 
 class ScoreCache:
@@ -57,13 +58,14 @@ class ScoreCache:
         if self.layout != fleet.layout:
             self.fits = fits_when_empty(fleet, self.ask)
             self.preferences, self.preference_weight = node_preferences(fleet, self.ask)
+            self.preference_weight += IMAGE_WEIGHT if self.ask.image else 0
             self.layout = fleet.layout
         eligible = self.fits
         for node_filter in self.dynamic:
             eligible = eligible & node_filter.mask(fleet, self.ask)
         scores = self.strategy.score(fleet, self.ask)
-        if self.preferences is not None:
-            scores = blend(scores, WEIGHT_FULL, self.preferences, self.preference_weight)
+        if self.preference_weight:
+            scores = blend(scores, WEIGHT_FULL, self._granted(fleet), self.preference_weight)
         self.scores = np.where(eligible, scores, NOT_ELIGIBLE).astype(np.int32)
         self.eligible = int(np.count_nonzero(eligible))
 
@@ -74,9 +76,16 @@ class ScoreCache:
             if not node_filter.allows(fleet, self.ask, row):
                 return NOT_ELIGIBLE
         score = self.strategy.score_one(fleet, self.ask, row)
-        if self.preferences is not None:
-            score = (score * WEIGHT_FULL + self.preferences.item(row)) // (WEIGHT_FULL + self.preference_weight)
+        if self.preference_weight:
+            granted = self.preferences.item(row) if self.preferences is not None else 0
+            granted += IMAGE_WEIGHT * image.score_one(fleet, self.ask, row) if self.ask.image else 0
+            score = (score * WEIGHT_FULL + granted) // (WEIGHT_FULL + self.preference_weight)
         return score
+
+    def _granted(self, fleet: Fleet) -> Ints:
+        """Preferences of the nodes, and that for the image, which changes between changes of the nodes."""
+        granted = self.preferences if self.preferences is not None else np.zeros(len(fleet), np.int64)
+        return granted + IMAGE_WEIGHT * image.score(fleet, self.ask) if self.ask.image else granted
 
 
 ScoreCaches = OrderedDict[tuple[Ask, str], ScoreCache]

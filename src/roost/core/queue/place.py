@@ -9,6 +9,7 @@ from roost.core.placement.filters import DYNAMIC
 from roost.core.placement.filters.ports import ports_of
 from roost.core.placement.gpu.fragmentation import learn_typical
 from roost.core.placement.score_cache import NOT_ELIGIBLE, fits_when_empty
+from roost.core.placement.scorers import image as image_score
 from roost.core.placement.select import Choice, affinity_mask, choose, without_affinity
 from roost.core.placement.strategies import Strategy, strategy_named
 from roost.core.queue import backfill
@@ -26,7 +27,7 @@ from roost.core.state.results import set_result
 from roost.core.state.state import State, awaits_agents, in_maintenance
 from roost.core.transitions import move, prefill
 from roost.model.limits import CANDIDATES_MAX
-from roost.model.reasons.attempts import SUBMITTED, PlacedOnNode, Prefilled
+from roost.model.reasons.attempts import SUBMITTED, PlacedOnNode, PlacedWithImage, Prefilled
 from roost.model.reasons.subjects import InstanceRef
 from roost.model.records.instance import Decision, Instance, pack_decision
 from roost.model.records.workload import Ask, Workload
@@ -297,7 +298,8 @@ def _devices_and_ports(fleet: Fleet, ask: Ask, choice: Choice) -> tuple[tuple[in
 def _assign(state: State, out: Step, line: EquivalenceClass, head: PendingHead, choice: Choice, now: int) -> None:
     fleet, strategy, policy = state.fleet, choice.strategy, head.workload.policy
     node = fleet.names[choice.row]
-    instance = _begin_attempt(state, head, node, pack_decision(_decision(fleet, choice)))
+    decision = _decision(fleet, choice, policy.ask)
+    instance = _begin_attempt(state, head, node, pack_decision(decision))
     instance.devices, instance.ports = _devices_and_ports(fleet, policy.ask, choice)
     if strategy.cursor:
         state.meta.cursors[strategy.name] = node
@@ -306,7 +308,8 @@ def _assign(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
         state.pending_preemptions.pop(instance.key, None)
     if state.backfill_reservations:
         backfill.consume_extra(state, line, node, policy.ask, policy.timeout_ms, now)
-    move(state, out, instance, InstanceState.PLACED, PlacedOnNode(node, strategy.name), now)
+    placed = PlacedWithImage if node in decision.with_image else PlacedOnNode
+    move(state, out, instance, InstanceState.PLACED, placed(node, strategy.name), now)
     _order_run(state, out, instance, choice.row, strategy.name)
 
 
@@ -341,7 +344,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
     return instance
 
 
-def _decision(fleet: Fleet, choice: Choice) -> Decision:
+def _decision(fleet: Fleet, choice: Choice, ask: Ask) -> Decision:
     """The node taken and the best of the others; of equal ones the first by name."""
     left, row = choice.scores.copy(), choice.row
     score = left.item(row)  # of a gang, members tried later may have made it ineligible
@@ -352,7 +355,9 @@ def _decision(fleet: Fleet, choice: Choice) -> Decision:
         if (score := left.item(row)) < 0:
             break
         candidates.append((fleet.names[row], score))
-    return Decision(choice.strategy.name, choice.eligible, len(left), tuple(candidates))
+    nodes = [node for node, _ in candidates if ask.image]
+    with_image = tuple([node for node in nodes if image_score.score_one(fleet, ask, fleet.row(node))])
+    return Decision(choice.strategy.name, choice.eligible, len(left), tuple(candidates), with_image)
 
 
 def _last_row(fleet: Fleet, name: str) -> int:

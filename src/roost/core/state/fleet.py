@@ -64,6 +64,7 @@ class Fleet:
         self.device_total: Ints = np.zeros((0, 0), np.int64)  # a row of GPUs per node, 1,000 each
         self.devices: Ints = np.zeros((0, 0), np.int64)  # what is free of each
         self.ports: dict[str, dict[int, int]] = {}  # node -> port -> how many hold it
+        self.images: dict[str, frozenset[int]] = {}  # node -> keys of the images that it has
         self.topology = TopologyIndex()
         self.typical = NOTHING_TYPICAL  # what work usually asks for, as far as it is known
         self.derived: dict[object, Any] = {}  # what scorers worked out; forgotten when rows or the typical change
@@ -89,6 +90,7 @@ class Fleet:
         made.total, made.used, made.measured = _copied(self.total), _copied(self.used), _copied(self.measured)
         made.device_total, made.devices = self.device_total.copy(), self.devices.copy()
         made.ports = {name: dict(ports) for name, ports in self.ports.items()}
+        made.images = dict(self.images)
         made.topology = copy(self.topology)
         made.derived, made._domains, made._kinds = {}, {}, {}  # derived again when needed
         made._masks = dict(self._masks)  # masks never change
@@ -133,6 +135,7 @@ class Fleet:
         self._edit_columns(lambda column: _without_row(column, row))
         self._gauges.pop(name, None)
         self.closed.pop(name, None)
+        self.images.pop(name, None)
         self._layout_changed()
 
     def _edit_columns(self, edit: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
@@ -171,6 +174,9 @@ class Fleet:
     def measure(self, name: str, usage: Usage, now_ms: int) -> None:
         """Take in the measured usage of a node. Score caches see a change of more than CHANGE_MIN only."""
         row = self._known_row(name)
+        if (images := frozenset(usage.images)) != self.images.get(name, frozenset()):
+            _set_or_pop(self.images, name, images)
+            self._changed(row)
         has = self.facts[row].resources
         measured = (("cpu", usage.cpu_milli), ("memory", usage.memory))
         shares = {resource: share_of(used, has.get(resource, 0)) for resource, used in measured}

@@ -29,6 +29,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
     kind: str  # docker | podman
     version: str
     has_init: bool = False  # it can put a first process before a program, which passes signals on
+    root: str = ""  # the directory of its images
 
     def labels(self) -> dict[str, str]:
         return {"engine": self.kind, "engine_version": self.version}
@@ -55,7 +56,7 @@ def _probe(path: str) -> ContainerEngine:
     info = _mapping(client.call("GET", "/info"))
     inits = PODMAN_INITS if kind == "podman" else (str(info.get("InitBinary") or "docker-init"),)
     has_init = any(shutil.which(program) for program in inits)
-    return ContainerEngine(path, kind, str(version.get("Version", "")), has_init)
+    return ContainerEngine(path, kind, str(version.get("Version", "")), has_init, str(info.get("DockerRootDir") or ""))
 
 
 def remove_orphans(engine: ContainerEngine, node: str, is_live: Callable[[str], bool]) -> int:

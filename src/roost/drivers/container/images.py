@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -30,7 +31,7 @@ SIGNS = (
     (
         InputProblem.REGISTRY_UNREACHABLE,
         ("connection refused", "no such host", "timeout", "dial tcp", "eof", "tls:", "server misbehaving",
-         "network is unreachable", "no route to host", "x509"),
+         "network is unreachable", "no route to host", "x509", "response to https client"),
     ),
     (
         InputProblem.IMAGE_NOT_FOUND,
@@ -45,6 +46,7 @@ class ImageFound(msgspec.Struct, frozen=True):
     id: str  # by which the engine knows it, whatever its tag comes to mean
     digest: str  # by which its registry knows it; of an image that was never in one, its id
     architecture: str = ""
+    pulled_ms: int = 0  # for how long it was fetched; 0: it was here
 
 
 class ImageUnavailable(Exception):
@@ -68,8 +70,7 @@ def ensure_image(
     try:
         found = inspect_image(client, wanted.image)
         if wanted.pull == Pull.ALWAYS or (found is None and wanted.pull == Pull.MISSING):
-            pull_image(client, wanted, password, progress, check)
-            found = inspect_image(client, wanted.image)
+            found = _pulled(client, wanted, password, progress, check)
     except EngineAway as error:
         raise ImageUnavailable(wanted.image, InputProblem.ENGINE_AWAY, str(error)) from None
     except EngineRefused as error:
@@ -82,6 +83,17 @@ def ensure_image(
         detail = f"{found.architecture}, not {architecture}"
         raise ImageUnavailable(wanted.image, InputProblem.WRONG_ARCHITECTURE, detail)
     return found
+
+
+def _pulled(
+    client: EngineClient, wanted: ImageWanted, password: str, progress: Progress, check: Callable[[], None]
+) -> ImageFound | None:
+    began = time.monotonic()
+    progress(0)
+    pull_image(client, wanted, password, progress, check)
+    found = inspect_image(client, wanted.image)
+    pulled_ms = max(1, int((time.monotonic() - began) * 1_000))
+    return msgspec.structs.replace(found, pulled_ms=pulled_ms) if found is not None else None
 
 
 def inspect_image(client: EngineClient, image: str) -> ImageFound | None:

@@ -88,6 +88,12 @@ class PlacedOnNode(OnNode, frozen=True):
     strategy: str
 
 
+class PlacedWithImage(OnNode, frozen=True):
+    """The scheduler chose a node for it, which has the image of its container already."""
+
+    strategy: str
+
+
 class Prefilled(OnNode, frozen=True):
     """It is on a node behind another attempt, whose allocation it gets."""
 
@@ -96,6 +102,12 @@ class Prefilled(OnNode, frozen=True):
 
 class AcceptedByAgent(BaseReason, frozen=True):
     """The agent has the order."""
+
+
+class ImagePulled(BaseReason, frozen=True):
+    """The agent has the order, and has fetched the image of its container."""
+
+    pull_ms: int
 
 
 class ProcessStarted(BaseReason, frozen=True):
@@ -357,7 +369,8 @@ ACCEPTED_BY_AGENT = AcceptedByAgent()
 AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | NeedsApproval | Approved | ConditionFalse | ConditionUnclear | Superseded | OwnerEnded
-    | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
+    | PlacedOnNode | PlacedWithImage | Prefilled | AcceptedByAgent | ImagePulled | ProcessStarted
+    | AdoptedFromAgent | UpdatedInPlace | ExitCode
     | KilledBySignal | TimeoutExceeded | StartFailed | InputsFailed | HealthCheckFailed | ResultReported | ResultNotKept
     | OutputsMissing | OutputsNotKept | LeaseExpired | StoppedByNode | StreamClosed | MissingOnNode
     | PinnedToLostNode | NodeReturned

@@ -23,6 +23,7 @@ class Decision(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_li
     eligible: int
     considered: int
     candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
+    with_image: tuple[str, ...] = ()  # those of the candidates that had the image of its container
 
 
 class PowerState(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):

@@ -39,6 +39,7 @@ REPORT_BOUNDS = {
     "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
     "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
     "log_size": (0, limits.BYTES_MAX), "stderr_size": (0, limits.BYTES_MAX), "power_serial": (0, 1 << 62),
+    "pulled_ms": (0, limits.DURATION_MS_MAX),
 }  # fmt: skip
 USAGE_BOUNDS = {
     "cpu_ms": (0, limits.DURATION_MS_MAX * 1_000), "memory_max": (0, limits.BYTES_MAX),
@@ -118,6 +119,10 @@ def _check_usage(usage: Usage) -> None:
         check_name(task, "usage.task_restarts")
         _between(count, 0, limits.COUNTABLE_MAX, f"usage.task_restarts.{task}")
     _between(usage.logs_stuck_ms, 0, limits.DURATION_MS_MAX, "usage.logs_stuck_ms")
+    _between(len(usage.pulling), 0, limits.PULLS_MAX, "usage.pulling")
+    for percent in usage.pulling.values():
+        _between(percent, 0, 100, "usage.pulling")
+    _between(len(usage.images), 0, limits.IMAGES_REPORTED_MAX, "usage.images")
 
 
 def check_copy_report(report: CopyReport) -> None:

@@ -6,9 +6,6 @@ over: the first of failed, timed_out, rejected, expired and cancelled that any i
 never ran counts as what the workload made of it.
 """
 
-import difflib
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -20,7 +17,7 @@ from roost.core.lifecycle.restarts import CRASH_LOOP
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state import versions
 from roost.core.state.state import State
-from roost.model.errors import Invalid, NotFound
+from roost.model.errors import NotFound
 from roost.model.keys import split_workload_key
 from roost.model.protocol import Usage
 from roost.model.reasons.attempts import SUBMITTED
@@ -29,11 +26,11 @@ from roost.model.records.template import TemplateUse
 from roost.model.records.transition import InstanceTransition, NodeTransition
 from roost.model.records.webhook import is_end
 from roost.model.records.workload import Rollout, Workload
-from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
+from roost.model.states import FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
 from roost.ports.store import Change
 from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
 from roost.schema.reason_text import Visible, health_text, message_of, reason_view, render, render_text
-from roost.schema.rollouts import RolloutView, VersionView
+from roost.schema.rollouts import RolloutView
 from roost.schema.schedules import ScheduleView
 from roost.schema.work import (
     CandidateView,
@@ -46,6 +43,7 @@ from roost.schema.work import (
 )
 from roost.server.views.limits import unenforced_on
 from roost.server.views.outputs import outputs_summary
+from roost.server.views.pulls import story_with_pull, with_pull
 from roost.server.views.results import not_passed_views, result_view
 from roost.server.views.usage import run_usage_view
 from roost.server.views.view_of import view_of
@@ -161,7 +159,7 @@ def instances_of(
     for index in range(start, min(stop, max(workload.instance_count, begun))):
         instance = state.instances.get(f"{key}.{index}")
         if instance is not None:
-            yield index, instance_view(instance, visible)
+            yield index, with_pull(state, instance, instance_view(instance, visible))
         elif index >= begun:
             yield index, never_ran(workload, index, visible)
 
@@ -212,6 +210,7 @@ def instance_detail(state: State, workload: Workload, index: int, visible: Visib
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
     spec = state.spec_of(instance)
     detail = detail_of(spec, instance, visible)
+    detail = story_with_pull(state, instance, with_pull(state, instance, detail))
     unenforced, not_passed = unenforced_on(state, spec, instance), not_passed_views(state, spec, index)
     return msgspec.structs.replace(detail, unenforced=unenforced, not_passed=not_passed)
 
@@ -243,7 +242,9 @@ def never_ran(workload: Workload, index: int, visible: Visible | None = None) ->
 
 
 def decision_view(decision: Decision) -> DecisionView:
-    candidates = [CandidateView(node, score / SCORE_MAX) for node, score in decision.candidates]
+    candidates = [
+        CandidateView(node, score / SCORE_MAX, node in decision.with_image) for node, score in decision.candidates
+    ]
     return view_of(DecisionView, decision, candidates=candidates)
 
 
@@ -326,10 +327,6 @@ _LABELS = msgspec.msgpack.Decoder(_Labelled)
 _UNLABELLED = _Labelled()
 
 
-LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server
-VERSIONS = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
-
-
 def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> RolloutView | None:
     if rollout is None:
         return None
@@ -340,61 +337,3 @@ def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> Rol
         message=message_of(rollout.reason, visible),
         reason=reason_view(rollout.reason, visible),
     )
-
-
-def version_views(state: State, workload: Workload, *, compared: bool, visible: Visible | None = None
-) -> Iterator[VersionView]:  # fmt: skip
-    """The versions of a workload that are known, the newest first; `compared`: each with what it changed."""
-    existing = [item for item in versions.versions_of(state, workload) if item != workload.version]
-    running = Counter(
-        instance.version for instance in versions.instances_of(state, workload) if instance.state in ALLOCATED
-    )
-    for number, before in zip([workload.version, *existing], [*existing, 0], strict=True):
-        version = found(state, workload, number)
-        yield VersionView(
-            version=number,
-            at_ms=version.changed_ms or version.submitted_ms,
-            change=render(version.change or SUBMITTED, visible),
-            change_reason=reason_view(version.change or SUBMITTED, visible),
-            present=version is workload,
-            instances=running[number],
-            rollout=rollout_view(version.rollout, visible),
-            document=msgspec.msgpack.decode(version.document),
-            diff=difference(found(state, workload, before), version) if before and compared else [],
-        )
-
-
-def asked_for(diff: str) -> tuple[int, int]:
-    asked = VERSIONS.fullmatch(diff)
-    if asked is None:
-        raise Invalid("diff", "two versions, such as 1..3, or `each`")
-    return int(asked[1]), int(asked[2])
-
-
-def found(state: State, workload: Workload, number: int) -> Workload:
-    """A workload at a version. Raises NotFound."""
-    version = versions.version_of(state, workload, number)
-    if version is None:
-        existing = ", ".join(map(str, sorted({*versions.versions_of(state, workload), workload.version})))
-        message = f"version {number} of {workload.key} is not known; those known are {existing}"
-        raise NotFound(message, code="no_such_version")
-    return version
-
-
-def difference(old: Workload, new: Workload) -> list[str]:
-    if old.document == new.document:
-        return []
-    before, after = _lines(old), _lines(new)
-    if max(len(before), len(after)) > LINES_MAX:
-        return [f"# more than {LINES_MAX:,} lines; compare the documents themselves"]
-    names = (f"version {old.version}", f"version {new.version}")
-    return [line.rstrip("\n") for line in difflib.unified_diff(before, after, *names, lineterm="")]
-
-
-def _lines(version: Workload) -> list[str]:
-    """A document as text, with sorted keys."""
-    import ryaml  # only where versions are compared
-
-    document = msgspec.to_builtins(msgspec.msgpack.decode(version.document), order="deterministic")
-    text: str = ryaml.dumps(document)
-    return text.splitlines()

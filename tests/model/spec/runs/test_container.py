@@ -6,6 +6,7 @@ import pytest
 
 from roost.model.errors import Invalid
 from roost.model.spec.document import check_document, read_document
+from roost.model.spec.runs.container import image_key
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -96,3 +97,18 @@ def test_a_node_has_to_offer_volumes_as_they_are_used() -> None:
 def test_what_is_for_containers_needs_an_image() -> None:
     assert refusals(image="", command="x", container={}, volumes={"a": "/a"}) == ["container", "volumes"]
     assert refusals(kind="vm") == ["image", "vm"]
+
+
+@pytest.mark.parametrize(
+    "image, same",
+    [
+        ("python", "docker.io/library/python:latest"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("localhost/app:1", "localhost/app:1"),
+        ("r.example:5000/app", "r.example:5000/app:latest"),
+        (f"python:3@sha256:{'0' * 64}", f"docker.io/library/python@sha256:{'0' * 64}"),
+    ],
+)
+def test_references_of_one_image_have_one_key(image: str, same: str) -> None:
+    assert image_key(image) == image_key(same) < 1 << 63
+    assert image_key(image) != image_key("python:2")

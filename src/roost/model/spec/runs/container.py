@@ -1,5 +1,6 @@
 """What a document says about a container: `image`, `container` and `volumes`, checked."""
 
+import hashlib
 import re
 from enum import StrEnum
 from typing import Any, Protocol
@@ -93,6 +94,19 @@ def check_image(image: str, kind: WorkloadKind, path: str) -> None:
 
 def has_digest(image: str) -> bool:
     return "@" in image
+
+
+def image_key(image: str) -> int:
+    """The same for all references of one image of a registry: of `python` and of `docker.io/library/python:latest`."""
+    name, _, digest = image.partition("@")
+    name, colon, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "latest")
+    first, slash, _ = name.partition("/")
+    if not slash:
+        name = f"docker.io/library/{name}"
+    elif "." not in first and ":" not in first and first != "localhost":
+        name = f"docker.io/{name}"
+    whole = f"{name}@{digest}" if digest else f"{name}:{tag}"
+    return int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=8).digest(), "big") >> 1  # fits signed integers
 
 
 class Contained(Protocol):

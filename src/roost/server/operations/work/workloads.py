@@ -42,13 +42,10 @@ from roost.server.operations.work.inputs import with_files
 from roost.server.views.explain import plan_view, why_view
 from roost.server.views.limits import Known, unenforced
 from roost.server.views.schedules import schedule_view
+from roost.server.views.versions import asked_for, difference, found, version_views
 from roost.server.views.view_of import view_of
 from roost.server.views.work import (
-    asked_for,
-    difference,
-    found,
     live_view,
-    version_views,
     workload_detail,
     workload_view,
 )
