@@ -34,9 +34,10 @@ class VmCalls(Namespace):
     def wait(self, commanded: Sequence[VmView], timeout_s: float | None = None) -> builtins.list[VmView]:
         """Wait until nodes have carried out the last commands for machines of one workload, or failed to (`problem`).
 
-        `commanded`: as `power` answers. A machine that ends meanwhile is not waited for. Raises WaitTimedOut.
+        `commanded`: as `power` answers. A machine that begins anew, as another version, is waited for until it
+        runs, and one that ends is not. Raises WaitTimedOut.
         """
-        wanted = {vm.index: vm.power.serial for vm in commanded if vm.power is not None}
+        wanted = {vm.index: vm.power.serial if vm.power is not None else 0 for vm in commanded if not vm.is_over}
         if not wanted:
             return [*commanded]
         project, name = commanded[0].project, commanded[0].name
@@ -53,4 +54,8 @@ class VmCalls(Namespace):
 
 
 def _is_pending(vm: VmView, wanted: dict[int, int]) -> bool:
-    return vm.power is not None and vm.power.pending and vm.power.serial <= wanted.get(vm.index, 0)
+    if vm.index not in wanted or vm.is_over:
+        return False
+    if vm.power is None:  # it begins anew, with another version
+        return not wanted[vm.index]
+    return vm.power.pending and vm.power.serial <= wanted[vm.index]

@@ -107,6 +107,14 @@ class WhenLost(StrEnum):
     PIN = "pin"
 
 
+class Move(StrEnum):
+    """How a virtual machine may leave its node while that lives: without a pause, switched off, or not at all."""
+
+    LIVE = "live"
+    COLD = "cold"
+    NEVER = "never"
+
+
 class StderrMode(StrEnum):
     """Where a run's stderr goes: to its one log in the order of writing, or to a second log."""
 

@@ -51,3 +51,4 @@ class PlanView(msgspec.Struct, frozen=True):
     placed: list[PlacingView]
     pending: list[PendingView]
     stopped: list[StoppingView]
+    next_boot: list[str] = []  # virtual machines that change when they are started or rebooted

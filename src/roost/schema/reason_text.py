@@ -325,6 +325,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     power.PowerDone: lambda why, _: f"vm {POWER_DONE[why.action]}{_value('by', why.by, None)}",
     power.PowerFailed: "{action} of the vm failed: {problem}",
     power.PowerReported: "the vm is {power} without a command",
+    power.VmStays: "it stays on its node, which is to be emptied: `move: {move}` does not let it be stopped for that",
     power.PowerKept: "the vm begins stopped, as it was before",
     reason.NodeLost: "node {node} lost: {cause}",
     reason.MovedToQueue: "moved: {cause}",

@@ -200,6 +200,11 @@ class VmView(msgspec.Struct, frozen=True, kw_only=True):
     ports: dict[str, int] = {}
     since_ms: int | None = None  # since when the instance is in its state
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended and does not come back by itself."""
+        return self.state in FINISHED
+
 
 class VmPage(Page[VmView, str], frozen=True):
     """Virtual machines, newest first. There are more as long as `next` is given (for `after`); a page may be short."""

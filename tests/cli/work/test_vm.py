@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from roost.cli import root
 from roost.cli.common.exit_codes import FAILED, USAGE
 from roost.cli.work.vm import _standing, format_power
-from roost.model.protocol import PowerOrder, Report
+from roost.model.protocol import PowerOrder, Report, Stop
 from roost.schema.work import PowerView
 from tests.server.inprocess_server import TOKEN, Played, inprocess_server, over_http
 
@@ -71,6 +71,22 @@ async def test_a_command_waits_until_it_is_done_or_has_failed() -> None:
         assert found.exit_code == FAILED
         assert '"problem": "no answer"' in found.stdout
         assert (await typed("vm", "reset", "db", "--wait", "--timeout", "10ms")).exit_code == 124
+
+
+async def test_a_machine_that_begins_anew_with_another_size_is_waited_for() -> None:
+    async with machine() as (typed, agent):
+        await agent.server.client.post(
+            "/v1/workloads?same_ok=true",
+            json=VM | {"name": "db", "resources": {"cpu": 2, "memory": "128MiB"}},
+        )
+        waiting = asyncio.create_task(typed("vm", "reboot", "db", "--wait"))
+        await agent.server.until(lambda: agent.orders(Stop))
+        await agent.stops(agent.orders(Stop)[0])
+        await agent.server.until(lambda: len(agent.orders()) == 2)
+        await agent.says(Report(agent.orders()[1].token, "running", power="running"))
+        found = await waiting
+        assert (found.exit_code, found.stderr) == (0, "roost: db.0 is running\n")
+        assert "2    128MiB" in (await typed("vm")).stdout
 
 
 async def test_what_cannot_be_done_is_refused() -> None:

@@ -30,6 +30,7 @@ def test_every_filter_has_a_code() -> None:
     others = {
         "quota",
         "gang",
+        "home",
         "kept",
         "after",
         "approval",

@@ -79,7 +79,8 @@ def _left(node: NodeDetail) -> str:
 
 def _progress(instance: InstanceView) -> str:
     since = f" for {took(instance.started_ms, None)}" if instance.state == "running" else ""
-    return f"{_name(instance)} {instance.state}{since}"
+    stays = ", a vm that stays (`move`)" if instance.power is not None else ""
+    return f"{_name(instance)} {instance.state}{since}{stays}"
 
 
 def _until(node: NodeView) -> str:

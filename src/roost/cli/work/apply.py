@@ -223,6 +223,7 @@ def _print_plan(made: PlanView) -> None:
         ("PENDING", "COUNT", "CODE", "REASON"): [
             (entry.workload, str(entry.count), entry.code, entry.message) for entry in made.pending
         ],
+        ("VM", "CHANGE"): [(name, "at its next boot: `roost vm reboot`") for name in made.next_boot],
     }
     for header, rows in tables.items():
         if rows:

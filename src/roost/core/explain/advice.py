@@ -82,7 +82,7 @@ def advise(state: State, workload_key: str, index: int | None = None) -> tuple[W
         return answer, Advice("wait" if ticks else "never", estimate=when)
     if answer.state != "queued":
         return answer, Advice()
-    if answer.code == "after":  # its place in the queue is still to be found
+    if answer.code in ("after", "home"):  # its place in the queue is still to be found, or is on one node
         return answer, Advice("wait")
     workload = state.workloads[workload_key]
     own = Subject(workload, split_instance_key(answer.instance)[1])

@@ -44,6 +44,7 @@ CODES = {
     "apart": "somebody_apart",
     "spread": "spread_broken",
     "per_node": "per_node_reached",
+    "home": "waits_for_its_node",
     "quota": "quota_exceeded",
     "after": "waits_for_others",
     "approval": "needs_approval",

@@ -5,12 +5,14 @@ import msgspec
 from roost.core.explain.plan import PASSES_MAX
 from roost.core.explain.why import why
 from roost.core.lifecycle.restarts import attempts_on, requeue
+from roost.core.queue.home import stays
 from roost.core.queue.place import place
 from roost.core.state.outcome import Step, at_once
 from roost.core.state.state import State, overlay
 from roost.core.transitions import refresh_status, stop
 from roost.model.reasons.attempts import NodeDraining
 from roost.model.reasons.nodes import DrainRequested
+from roost.model.reasons.power import VmStays
 from roost.model.reasons.reason import MovedToQueue, Text
 from roost.model.records.instance import Instance
 from roost.model.states import ALLOCATED, InstanceState, WorkloadKind
@@ -50,6 +52,8 @@ def drain_preview(state: State, name: str, deadline_ms: int | None) -> DrainPrev
         for instance in attempts_on(trial, name)
         if instance.state != InstanceState.STOPPING or instance.requeue_after_stop
     ]
+    staying = {instance.key for instance in going if stays(trial, instance)}
+    going = [instance for instance in going if instance.key not in staying]
     for instance in reversed(going):  # no prefilled attempt is activated
         _release(trial, out, instance, name)
     allocated = [instance for held in trial.allocated.values() for instance in held.values()]
@@ -59,7 +63,9 @@ def drain_preview(state: State, name: str, deadline_ms: int | None) -> DrainPrev
     for _ in range(PASSES_MAX):
         if not at_once(place(trial, out, trial.now_ms)):
             break
-    return DrainPreview(name, tuple(_drain_move(trial, instance, deadline_ms) for instance in going))
+    moves = [_drain_move(trial, instance, deadline_ms) for instance in going]
+    reasons = [(key, VmStays(trial.spec_of(trial.instances[key]).policy.move)) for key in sorted(staying)]
+    return DrainPreview(name, (*moves, *(DrainMove(key, code=reason.code, text=(reason,)) for key, reason in reasons)))
 
 
 def _release(trial: State, out: Step, instance: Instance, node: str) -> None:

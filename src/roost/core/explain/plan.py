@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from roost.core.explain.why import why
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
+from roost.core.state.versions import instances_of
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import Submit
 from roost.model.reasons.reason import BlockerText, joined
 from roost.model.records.instance import Instance
 from roost.model.records.plan import Pending, Placing, Plan, Stopping, differences
 from roost.model.records.workload import Workload
-from roost.model.states import ALLOCATED, InstanceState
+from roost.model.states import ALLOCATED, InstanceState, WorkloadKind
 
 PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
 PENDING_UNITS = 20  # of work: why it is pending
@@ -52,7 +53,17 @@ def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Pa
         pending += [found] if found is not None else []
         yield PENDING_UNITS if found is not None else 1
     stopped = _stopped(state, copy, frozenset(created), touched)
-    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped)
+    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped, _next_boot(copy, changed))
+
+
+def _next_boot(copy: State, changed: Iterable[str]) -> tuple[str, ...]:
+    """Virtual machines that get their new version when they are started or rebooted."""
+    found: list[str] = []
+    for workload in (copy.workloads[key] for key in changed):
+        if workload.policy.kind == WorkloadKind.VM:
+            live = [instance for instance in instances_of(copy, workload) if instance.state in ALLOCATED]
+            found += [instance.key for instance in live if instance.version != workload.version]
+    return tuple(found)
 
 
 def _placing(instance: Instance) -> Placing:

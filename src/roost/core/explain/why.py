@@ -14,6 +14,7 @@ from roost.core.lifecycle.restarts import attempts_on
 from roost.core.nodes.maintenance import maintenance_text
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.scorers import SCORE_MAX
+from roost.core.queue.home import stays
 from roost.core.services.reconcile import NOT_REPLACED, eviction_reason
 from roost.core.services.rollout import cap_of
 from roost.core.state.state import State, in_maintenance
@@ -22,6 +23,7 @@ from roost.core.watch import coming_ticks
 from roost.model.errors import NotFound
 from roost.model.keys import instance_key, split_instance_key
 from roost.model.reasons.attempts import not_kept, outputs_not_kept
+from roost.model.reasons.power import VmStays
 from roost.model.reasons.reason import Reason, RolledBack, Text, joined
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
@@ -96,6 +98,8 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
     if first is not None:
         return first
     spec = state.spec_of(instance) if instance is not None else workload  # an update may not have reached it yet
+    if instance is not None and instance.home and spec.policy.is_homebound:
+        return _why_away_from_home(state, instance, spec)
     blocked = blockers_of(state, spec)
     needs = ", ".join(format_amount(*resource) for resource in spec.policy.ask.resources)
     if blocked.code == "placeable":
@@ -110,6 +114,21 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
     }
     text = (report[blocked.code], *(blocked.text() if blocked.code != "no_nodes" else ()))
     return Why(key, InstanceState.QUEUED, text, code=blocked.code, blockers=blocked.blockers)
+
+
+def _why_away_from_home(state: State, instance: Instance, spec: Workload) -> Why:
+    """A virtual machine that starts where its disks are, and nowhere else."""
+    home, row = instance.home, state.fleet.row(instance.home)
+    if row < 0:
+        text = "is no longer known; with `move: cold` it starts elsewhere, with new disks"
+    elif not state.fleet.open[row]:
+        text = f"is {state.nodes[home].status}"
+    else:
+        needs = ", ".join(format_amount(*resource) for resource in spec.policy.ask.resources)
+        text = f"has no room for it (needs {needs})"
+    full = f"home: node {home}, which has its disks, {text}"
+    blocker = Blocker("home", (full,), 1, CODES["home"])
+    return Why(instance.key, InstanceState.QUEUED, (f"{instance.key} waits: {full}",), code="home", blockers=(blocker,))
 
 
 def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance | None) -> Why | None:
@@ -150,6 +169,12 @@ def _why_placed(state: State, instance: Instance) -> Why:
     text += ("; ", *more) if more else ()
     power = power_text(instance, state.now_ms)
     text += (f"; {power}",) if power else ()
+    workload = state.workloads[instance.workload]
+    if workload.policy.kind == WorkloadKind.VM and instance.version != workload.version:
+        text += (f"; it gets version {workload.version} when it is started or rebooted: `roost vm reboot`",)
+    leaves = eviction_reason(state, instance.node) if instance.node in state.nodes else None
+    if leaves is not None and stays(state, instance):
+        text += ("; ", leaves, "; ", VmStays(state.spec_of(instance).policy.move))
     for missing in (not_kept(instance.result), outputs_not_kept(instance.outputs)):
         text += ("; ", missing) if missing is not None else ()
     change = state.workloads[instance.workload].change

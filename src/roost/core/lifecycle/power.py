@@ -7,14 +7,18 @@ with every whole assignment until then. The last command replaces one that is pe
 from msgspec.structs import replace
 
 from roost.core.orders import power_order
+from roost.core.placement.filters import DYNAMIC
+from roost.core.placement.score_cache import fits_when_empty
+from roost.core.placement.select import without_affinity
+from roost.core.state.allocation import allocation_of
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
-from roost.core.transitions import note_instance, restate
+from roost.core.transitions import note_instance, restate, stop
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import SetPower
 from roost.model.keys import instance_key
 from roost.model.protocol import Report
-from roost.model.reasons.attempts import PinnedToLostNode, RetryRequested
+from roost.model.reasons.attempts import PinnedToLostNode, RetryRequested, UpdatedToVersion
 from roost.model.reasons.power import PowerDone, PowerFailed, PowerKept, PowerReported, PowerRequested
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance, PowerState
@@ -120,7 +124,7 @@ def _running(state: State, workload: Workload, index: int) -> Instance:
 
 
 def _check(state: State, instance: Instance, action: PowerAction) -> None:
-    current = (instance.power or PowerState()).expected
+    current = _expected(instance)
     sources, _ = POWER_MOVES[action]
     if current not in sources:
         message = f"{instance.key} is {current}, and {action} is for a vm that is {' or '.join(sorted(sources))}"
@@ -129,10 +133,44 @@ def _check(state: State, instance: Instance, action: PowerAction) -> None:
     if action in ONE_SHOT and not state.liveness[instance.node].in_touch:
         message = f"node {instance.node} of {instance.key} is not in contact: a late {action} could surprise its guest"
         raise Conflict(message, code="node_unreachable", params={"instance": instance.key, "node": instance.node})
+    if _begins_anew(state, instance, action):
+        _check_room(state, instance)
+
+
+def _begins_anew(state: State, instance: Instance, action: PowerAction) -> bool:
+    """Whether a boot is the one with which a machine gets the present version of its document, as a new attempt."""
+    is_boot = action == PowerAction.REBOOT or (action == PowerAction.START and _expected(instance) == Power.STOPPED)
+    return is_boot and instance.version != state.workloads[instance.workload].version
+
+
+def _check_room(state: State, instance: Instance) -> None:
+    """The present version has to fit on the node, where the disks are: else the machine would wait, switched off."""
+    fleet, old, new = state.fleet, state.spec_of(instance), state.workloads[instance.workload]
+    row, ask, held = fleet.row(instance.node), new.policy.ask, allocation_of(old, instance)
+    fleet.take(instance.node, held, -1, is_trial=True)
+    fits = all(node_filter.allows(fleet, ask, row) for node_filter in DYNAMIC if node_filter.name != "status")
+    fleet.take(instance.node, held, is_trial=True)
+    if not fits or not bool(fits_when_empty(fleet, without_affinity(ask))[row]):
+        message = f"version {new.version} of {instance.key} does not fit on node {instance.node}, where its disks are"
+        advice = "make room there, or boot it as it was with `roost rollback`"
+        raise Conflict(f"{message}; {advice}", code="no_room_for_version", params={"instance": instance.key})
+
+
+def _begin_anew(state: State, out: Step, instance: Instance, now: int) -> None:
+    instance.power = None
+    reason = UpdatedToVersion(state.workloads[instance.workload].version)
+    stop(state, out, instance, reason, now, requeue=True)
+
+
+def _expected(instance: Instance) -> Power:
+    return (instance.power or PowerState()).expected
 
 
 def _command(state: State, out: Step, instance: Instance, event: SetPower, now: int) -> None:
     known, action = instance.power or PowerState(), event.action
+    if _begins_anew(state, instance, action):
+        _begin_anew(state, out, instance, now)
+        return
     grace_ms = state.spec_of(instance).policy.grace_ms if event.grace_ms is None else event.grace_ms
     _, target = POWER_MOVES[action]
     is_hurried = known.is_pending and known.action == action == PowerAction.STOP and grace_ms < known.grace_ms

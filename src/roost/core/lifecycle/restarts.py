@@ -4,6 +4,7 @@ import msgspec
 
 from roost.core.lifecycle.power import power_of_next
 from roost.core.queue.gang import members
+from roost.core.queue.home import home_class
 from roost.core.state.outcome import Step
 from roost.core.state.queue import start_by_ms
 from roost.core.state.state import GONE_AFTER_MS, State, in_maintenance
@@ -77,6 +78,8 @@ def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: in
     elif instance.version != workload.version:
         state.mark_dirty(workload.key)  # `reconcile` decides which it is to be
     instance.power = power_of_next(instance.power, reason)
+    if workload.policy.kind == WorkloadKind.VM and instance.started_ms:
+        instance.home = instance.node
     spec = state.spec_of(instance)
     if spec.policy.gang and not in_maintenance(state):
         regroup(state, out, spec, instance, now)
@@ -88,7 +91,7 @@ def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: in
     elif delay_ms:
         state.at(instance.not_before_ms, TimerKind.READY, instance.key)
     else:
-        state.queue.add_requeued(spec, instance.index)
+        state.queue.add_requeued(spec, instance.index, home_class(spec, instance.home))
 
 
 def may_still_run(state: State, instance: Instance) -> bool:

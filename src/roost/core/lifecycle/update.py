@@ -14,18 +14,18 @@ from roost.core.state.files import count_workload_files
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of, make_instance, save_version, version_of, versions_of
-from roost.core.transitions import finish_if_over
+from roost.core.transitions import finish_if_over, note_instance
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Rollback, WorkloadSpec
 from roost.model.keys import instance_key
-from roost.model.reasons.attempts import SUBMITTED, DependencyWithoutOutputs, ScaledUp
+from roost.model.reasons.attempts import SUBMITTED, DependencyWithoutOutputs, ScaledUp, UpdatedInPlace
 from roost.model.reasons.reason import Reason, RolledBack
 from roost.model.records.files import FileSet, Input
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Policy, Rollout, Workload
 from roost.model.spec.document import decode_document
-from roost.model.states import InstanceState, RolloutState, WhenLost, WorkloadKind
+from roost.model.states import ALLOCATED, FINISHED, InstanceState, RolloutState, WhenLost, WorkloadKind
 
 #: What a run is made of. All else of a document can change while it runs.
 DESTRUCTIVE_FIELDS = (
@@ -76,7 +76,7 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
     if bool(policy.schedule) != bool(known.policy.schedule):
         what = "runs by a schedule" if known.policy.schedule else "runs by itself"
         return Conflict(f"{key} {what}; cancel it first to change that", code="cannot_change", path="schedule")
-    if policy.kind == WorkloadKind.JOB and wanted.count < state.placed_count(known):
+    if policy.kind != WorkloadKind.SERVICE and wanted.count < state.placed_count(known):
         message = f"{state.placed_count(known):,} instances of {key} have begun; there cannot be fewer"
         return Conflict(message, code="cannot_change", path="count")
     if policy.kind == WorkloadKind.JOB and known.adopted and wanted.count != known.count:
@@ -116,6 +116,8 @@ def change(
         _fill_up(state, new, now)
     else:
         _adopt_pending(state, new)
+    if new.policy.kind == WorkloadKind.VM:
+        update_in_place(state, new, now)
     enqueue(state, new)
     watch_queue(state, new)
     finish_if_over(state, new, now)  # of a job that is made smaller, nothing may be left to do
@@ -227,6 +229,38 @@ def _adopt_pending(state: State, new: Workload) -> None:
             state.touch_instance(instance)
             if instance.not_before_ms <= state.now_ms and not instance.blocked_on_dependency:
                 state.queue.add_requeued(new, instance.index)
+
+
+def update_in_place(state: State, workload: Workload, now: int) -> list[Instance]:
+    """Replicas and virtual machines whose process does not change get the present version, unless they violate its
+    placement rules."""
+    replicas = instances_of(state, workload)
+    older: dict[int, list[Instance]] = {}
+    for instance in replicas:
+        if instance.version != workload.version:
+            older.setdefault(instance.version, []).append(instance)
+    for instances in older.values():
+        old = state.spec_of(instances[0])
+        if is_destructive(old, workload):
+            continue
+        stays = [instance for instance in instances if instance.state != InstanceState.STOPPING]
+        breakers = violating(state, old, workload, [instance for instance in stays if instance.state in ALLOCATED])
+        for instance in stays:
+            if instance.index not in breakers and instance.state not in FINISHED:
+                _relabel(state, old, workload, instance, now)
+    return replicas
+
+
+def _relabel(state: State, old: Workload, workload: Workload, instance: Instance, now: int) -> None:
+    if instance.state in ALLOCATED:
+        state.release(old, instance)
+    instance.version = workload.version
+    if instance.state in ALLOCATED:
+        state.allocate(workload, instance)
+        note_instance(state, instance, instance.state, UpdatedInPlace(workload.version), now)
+    elif not instance.blocked_on_dependency:
+        state.queue.add_requeued(workload, instance.index)
+    state.touch_instance(instance)
 
 
 def is_destructive(old: Workload, new: Workload) -> bool:

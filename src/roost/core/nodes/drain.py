@@ -2,15 +2,17 @@
 
 from roost.core.lifecycle.restarts import attempts_on, release_orphans
 from roost.core.nodes.flaky import clear_flaky
+from roost.core.queue.home import stays
 from roost.core.records import put
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
-from roost.core.transitions import refresh_status, stop
+from roost.core.transitions import note_instance, refresh_status, stop
 from roost.model.errors import Conflict
 from roost.model.events import Cordon, Drain, Remove, Uncordon
 from roost.model.reasons.attempts import NodeDraining
 from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, UncordonRequested
+from roost.model.reasons.power import VmStays
 from roost.model.records.node import Node
 from roost.model.records.transition import NodeTransition, NodeTransitioned
 from roost.model.states import InstanceState, NodeStatus, WorkloadKind
@@ -57,13 +59,20 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
 
 
 def move_away(state: State, out: Step, node: Node, now: int, *, is_due: bool = False) -> None:
-    """Jobs may finish, unless they have no time. Services leave within their limits (`reconcile`), until it is due."""
+    """Jobs may finish, unless they have no time. Services leave within their limits (`reconcile`), until it is due.
+
+    Virtual machines never end by themselves: they leave at once, or stay.
+    """
     if in_maintenance(state):
         return
     for instance in attempts_on(state, node.name):
         has_time = not (node.drain_stops_jobs or 0 < node.drain_until_ms <= now or instance.prefilled_behind)
-        may_stay = has_time or state.spec_of(instance).policy.kind == WorkloadKind.SERVICE
-        if instance.state != InstanceState.STOPPING and (is_due or not may_stay):
+        kind = state.spec_of(instance).policy.kind
+        may_stay = (has_time and kind != WorkloadKind.VM) or kind == WorkloadKind.SERVICE
+        if stays(state, instance):
+            note_instance(state, instance, instance.state, VmStays(state.spec_of(instance).policy.move), now)
+            state.touch_instance(instance)
+        elif instance.state != InstanceState.STOPPING and (is_due or not may_stay):
             stop(state, out, instance, NodeDraining(node.name), now, requeue=True)
 
 

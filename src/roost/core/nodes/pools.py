@@ -9,6 +9,7 @@ from roost.core.lifecycle.restarts import attempts_on
 from roost.core.lifecycle.stop import cancel_one, cancel_rest
 from roost.core.nodes.drain import mark_node_services_dirty
 from roost.core.placement.strategies import check_strategy
+from roost.core.queue.home import stays
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
@@ -106,7 +107,7 @@ def _move_instance(state: State, out: Step, pool: Pool, node: Node, now: int) ->
             continue
         if pool.when_failed == "cancel":
             _cancel(state, out, pool, instance, now)
-        elif instance.state != InstanceState.STOPPING and node.status not in ABSENT:
+        elif instance.state != InstanceState.STOPPING and node.status not in ABSENT and not stays(state, instance):
             stop(state, out, instance, _failed(pool, "moved"), now, requeue=True)
 
 
@@ -149,11 +150,14 @@ def _move_pending(state: State, out: Step, pool: Pool, workload: Workload, now: 
 
 
 def _mark_services_dirty(state: State, out: Step, pool: Pool, node: Node, now: int) -> None:
-    """Services leave within their limits; prefilled attempts are taken back."""
+    """Services leave within their limits, virtual machines at once or not. Prefilled attempts are taken back."""
     for instance in attempts_on(state, node.name, youngest_first=True):
         if state.spec_of(instance).policy.kind == WorkloadKind.SERVICE:
             state.mark_dirty(instance.workload)
-        elif instance.prefilled_behind and instance.state in ALLOCATED and instance.state != InstanceState.STOPPING:
+            continue
+        is_vm = state.spec_of(instance).policy.kind == WorkloadKind.VM and not stays(state, instance)
+        leaves = instance.prefilled_behind or is_vm
+        if leaves and instance.state in ALLOCATED and instance.state != InstanceState.STOPPING:
             stop(state, out, instance, PoolDraining(pool.name, pool.reason), now, requeue=True)
 
 

@@ -16,6 +16,7 @@ from roost.core.queue import backfill
 from roost.core.queue.blocked import split_blocked
 from roost.core.queue.fair_share import quota_excess, share_of, totals_of
 from roost.core.queue.gang import pending_members
+from roost.core.queue.home import PREFIX, home_class, home_mask, home_of, only_home
 from roost.core.queue.preemption import could_preempt, preempt, preempt_gang
 from roost.core.queue.prefill import last_prefilled, prefill_depth
 from roost.core.state.allocation import Allocation, make_allocation, selectors_of
@@ -189,6 +190,7 @@ def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: P
     social = affinity_mask(state.fleet, line.ask, _selectors(head.workload), fits)
     for mask in (kept, social):
         fits = fits if mask is None else fits & mask
+    fits = only_home(state.fleet, line, fits)
     if may_stop:
         may_stop = yield from preempt(state, out, line, head, fits, now)
     if backfill.wants_reservation(state, line, head, now):
@@ -212,8 +214,15 @@ def _place_head(state: State, out: Step, line: EquivalenceClass, head: PendingHe
     if quota_excess(state, line.project, line.ask):
         line.block(state.fleet, by_nodes=False)
         return False
+    home = home_of(state, head)
+    own_class = home_class(head.workload, home)
+    if own_class != (line.isolated if line.isolated.startswith(PREFIX) else ""):
+        state.queue.isolate(line, head, own_class)
+        return False
     allowed = backfill.unreserved_mask(state, line, head.workload, now)
-    choice = _choose(state, head, allowed)
+    choice = _choose(state, head, home_mask(state.fleet, home, allowed))
+    if choice.row < 0 and home and not head.workload.policy.is_homebound:
+        choice = _choose(state, head, allowed)
     line.unsatisfiable = choice.unsatisfiable
     if choice.row >= 0:
         _assign(state, out, line, head, choice, now)
@@ -221,7 +230,7 @@ def _place_head(state: State, out: Step, line: EquivalenceClass, head: PendingHe
         return True
     line.block(state.fleet, by_nodes=True)
     if choice.blocked_by_affinity and not line.isolated and line.ask.affinity is None:
-        state.queue.isolate(line, head)
+        state.queue.isolate(line, head, head.workload.key)
     return False
 
 

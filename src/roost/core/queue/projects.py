@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from roost.core.queue.home import stays
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.transitions import stop
@@ -71,7 +72,7 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
 
 
 def check_reservation(state: State, out: Step, name: str, now: int) -> None:
-    """When a reservation begins, other work is stopped; when it ends, it is removed."""
+    """When a reservation begins, other work is stopped, but no virtual machine that stays; then it is removed."""
     reservation = state.reservations.get(name)
     if reservation is None:
         return
@@ -86,7 +87,8 @@ def check_reservation(state: State, out: Step, name: str, now: int) -> None:
         for token in sorted(state.allocated.get(node, ())):
             instance = state.allocated[node][token]
             workload = state.spec_of(instance)
-            if workload.project != reservation.project and instance.state != InstanceState.STOPPING:
+            is_foreign = workload.project != reservation.project
+            if is_foreign and instance.state != InstanceState.STOPPING and not stays(state, instance):
                 reason = NodeReserved(node, ProjectRef(reservation.project))
                 stop(state, out, instance, reason, now, requeue=True)
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from roost.core.lifecycle.adopt import may_run_unreported
 from roost.core.lifecycle.restarts import may_still_run
 from roost.core.lifecycle.retention import drop_instance
-from roost.core.lifecycle.update import is_destructive, roll_back_to, violating
+from roost.core.lifecycle.update import roll_back_to, update_in_place
 from roost.core.services.rollout import advance, cap_of, progress_deadline_ms
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of, make_instance, shrink
-from roost.core.transitions import move, note_instance, stop
+from roost.core.transitions import move, stop
 from roost.model.keys import instance_key
 from roost.model.reasons import attempts
 from roost.model.reasons.reason import Reason
@@ -83,7 +83,7 @@ def _reconcile_one(state: State, out: Step, workload: Workload, now: int) -> Non
         replica_counts = _count_replicas(state, workload, instances_of(state, workload), now)
         _scale_down(state, out, workload, replica_counts, 0, DisruptionBudget(replica_counts, 0), now)
         return
-    replica_counts = _count_replicas(state, workload, _update_in_place(state, workload, now), now)
+    replica_counts = _count_replicas(state, workload, update_in_place(state, workload, now), now)
     back = advance(state, workload, replica_counts.done, now)
     if back is not None:
         _reconcile_one(state, out, roll_back_to(state, out, workload, *back, now), now)  # it is not rolled back again
@@ -177,37 +177,6 @@ def _replace(state: State, out: Step, workload: Workload, instance: Instance, re
         state.at(instance.not_before_ms, TimerKind.READY, instance.key)
     else:
         state.queue.add_requeued(workload, instance.index)
-
-
-def _update_in_place(state: State, workload: Workload, now: int) -> list[Instance]:
-    """Replicas whose process does not change get the present version, unless they violate its placement rules."""
-    replicas = instances_of(state, workload)
-    older: dict[int, list[Instance]] = {}
-    for instance in replicas:
-        if instance.version != workload.version:
-            older.setdefault(instance.version, []).append(instance)
-    for instances in older.values():
-        old = state.spec_of(instances[0])
-        if is_destructive(old, workload):
-            continue
-        stays = [instance for instance in instances if instance.state != InstanceState.STOPPING]
-        breakers = violating(state, old, workload, [instance for instance in stays if instance.state in ALLOCATED])
-        for instance in stays:
-            if instance.index not in breakers and instance.state not in FINISHED:
-                _relabel(state, old, workload, instance, now)
-    return replicas
-
-
-def _relabel(state: State, old: Workload, workload: Workload, instance: Instance, now: int) -> None:
-    if instance.state in ALLOCATED:
-        state.release(old, instance)
-    instance.version = workload.version
-    if instance.state in ALLOCATED:
-        state.allocate(workload, instance)
-        note_instance(state, instance, instance.state, attempts.UpdatedInPlace(workload.version), now)
-    elif not instance.blocked_on_dependency:
-        state.queue.add_requeued(workload, instance.index)
-    state.touch_instance(instance)
 
 
 def _ended(status: ReplicaCounts, workload: Workload) -> int:

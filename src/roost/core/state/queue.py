@@ -43,7 +43,7 @@ class EquivalenceClass:
         self.priority = priority
         self.project = project
         self.timeout_ms = timeout_ms  # short jobs may backfill where others may not
-        self.isolated = alone  # the one workload that affinity keeps out where the rest of its class may go; or a gang
+        self.isolated = alone  # the workload that affinity keeps out where the rest may go, a gang, or @NODE
         self.unsatisfiable = False  # no node could ever take its head, as the fleet was at the last check
         self.depends_on_affinity = False  # it may fit after a placement, not only after a release
         self.unstarted: deque[Workload] = deque()
@@ -152,16 +152,16 @@ class Queue:
         if fresh[0] is workload:
             line.blocked_at = line.layout = -1  # a new head may use what a backfill reservation kept from the last one
 
-    def add_requeued(self, workload: Workload, index: int) -> None:
+    def add_requeued(self, workload: Workload, index: int, alone: str = "") -> None:
         """Queue an instance for another attempt; its age counts from the first submission."""
-        line, entry = self._class_of(workload), _entry(workload, index, rank_of(workload))
+        line, entry = self._class_of(workload, alone), _entry(workload, index, rank_of(workload))
         heappush(line.requeued, entry)
         if line.requeued[0] == entry:
             line.blocked_at = line.layout = -1
 
-    def isolate(self, line: EquivalenceClass, head: PendingHead) -> None:
-        """Only affinity keeps the head out, which others of its class may not have: it gets a class of its own."""
-        alone = self._class_of(head.workload, head.workload.key)
+    def isolate(self, line: EquivalenceClass, head: PendingHead, name: str) -> None:
+        """Only affinity or its home keeps the head out, which others of its class may not have: it leaves the class."""
+        alone = self._class_of(head.workload, name)
         line.blocked_at = line.layout = -1
         self._changed[line] = None
         if head.is_requeued:

@@ -1,7 +1,7 @@
 """Reasons about the power of a virtual machine: lines of its story, while its instance runs."""
 
 from roost.model.reasons.subjects import BaseReason, Requested
-from roost.model.states import Power, PowerAction
+from roost.model.states import Move, Power, PowerAction
 
 
 class PowerRequested(Requested, frozen=True):
@@ -34,4 +34,10 @@ class PowerKept(BaseReason, frozen=True):
     """Its machine begins switched off, because it was so before."""
 
 
-PowerReason = PowerRequested | PowerDone | PowerFailed | PowerReported | PowerKept
+class VmStays(BaseReason, frozen=True):
+    """Its node is to be emptied, and its document does not let it be stopped for that."""
+
+    move: Move
+
+
+PowerReason = PowerRequested | PowerDone | PowerFailed | PowerReported | PowerKept | VmStays

@@ -95,6 +95,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     image: str = ""  # of a container: the digest of what this attempt runs
     usage: RunUsage | None = None  # of this attempt; None: it has not ended, or its end was not reported
     power: PowerState | None = None  # of a virtual machine; None: it was never reported or commanded
+    home: str = ""  # of a virtual machine: the node on which it ran last, where its disks are
     decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
     story: InstanceStory = ()
 

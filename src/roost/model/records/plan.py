@@ -35,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True):
     placed: tuple[Placing, ...] = ()
     pending: tuple[Pending, ...] = ()
     stopped: tuple[Stopping, ...] = ()
+    next_boot: tuple[str, ...] = ()  # virtual machines that go on as they are until they are started or rebooted
 
     def facts(self) -> dict[Text, str]:
         """What must be the same when the plan is applied; messages may differ."""

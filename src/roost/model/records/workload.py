@@ -12,6 +12,7 @@ from roost.model.states import (
     Domain,
     InstanceState,
     Milestone,
+    Move,
     Overlap,
     RestartWhen,
     RolloutState,
@@ -147,6 +148,12 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like
     approval_role: str = ""  # the role that has to approve it before it may start; empty: none
     until: str = ""  # the key of a workload: it is cancelled when that one has finished
     concurrency_group: str = ""  # PROJECT/GROUP, of which a newer workload cancels it; empty: none does
+    move: Move = Move.COLD  # of what is no virtual machine: it is stopped, and starts again elsewhere
+
+    @property
+    def is_homebound(self) -> bool:
+        """Its disks are on one node, and it starts on no other, also if that node is lost."""
+        return self.kind == WorkloadKind.VM and self.move != Move.COLD and self.when_lost == WhenLost.PIN
 
 
 class Rollout(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):

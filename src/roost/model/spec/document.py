@@ -41,7 +41,7 @@ from roost.model.spec.runs.vm import VmBlock, check_vm, seed_secrets, vm_inputs,
 from roost.model.spec.runs.work import check_work
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
-from roost.model.states import StderrMode, WhenFull, WhenLost, WorkloadKind
+from roost.model.states import Move, StderrMode, WhenFull, WhenLost, WorkloadKind
 
 #: What these may be depends on the kind; without it they cannot be checked.
 OF_A_KIND = (
@@ -50,6 +50,7 @@ OF_A_KIND = (
     "container",
     "volumes",
     "vm",
+    "move",
     "count",
     "gang",
     "health",
@@ -84,6 +85,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     grace: int | float | str | None = None
     when_full: WhenFull = WhenFull.QUEUE
     when_lost: WhenLost | None = None
+    move: Move | None = None
     preemptible: bool | None = None
     fenced: bool = True
     placement: Placement | None = None
@@ -193,6 +195,7 @@ def check_document(document: Document, path: str = "") -> Policy:
         condition=check(condition_of, document.condition, _join(path, "if")),
         approval_role=document.approve.role if document.approve is not None else "",
         until=check(until_of, document.until, kind, document.project, document.name, _join(path, "until")),
+        move=document.move or (Move.LIVE if kind == WorkloadKind.VM else Move.COLD),
         concurrency_group=check(concurrency_of, document.concurrency, document.project, _join(path, "concurrency")),
     )
     problems.refuse()

@@ -15,7 +15,7 @@ from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
 from roost.model.spec.problems import Problems, check_each, indexed
 from roost.model.spec.units import Quantity, byte_count, cpu_milli, duration_ms
-from roost.model.states import StderrMode, WorkloadKind
+from roost.model.states import Move, StderrMode, WorkloadKind
 
 SOURCES = ("image", "kernel", "initrd")  # the files that a machine is made of, and their names in its work directory
 ONLY_VMS = "only a workload of `kind: vm` has this"
@@ -97,6 +97,8 @@ class VmDocument(Protocol):
     """The fields of a document that matter here."""
 
     kind: WorkloadKind
+    move: Move | None
+    preemptible: bool | None
     ports: dict[str, int]
     resources: dict[str, int | float | str]
     stderr: StderrMode
@@ -106,13 +108,15 @@ class VmDocument(Protocol):
 def check_vm(document: VmDocument, path: str) -> VmBlock | None:
     """The block, if there is nothing wrong with it. `path`: of the document, with a dot if it is not empty."""
     if document.kind != WorkloadKind.VM:
-        if document.vm is not None:
-            raise Invalid(f"{path}vm", ONLY_VMS)
+        for name in ("vm", "move"):
+            if getattr(document, name) is not None:
+                raise Invalid(f"{path}{name}", ONLY_VMS)
         return None
     if document.vm is None:
         raise Invalid(f"{path}vm", "a vm is made of an image or a kernel; write `vm: {image: NAME}`")
     problems, block, here = Problems(), document.vm, f"{path}vm"
     problems.check(_check_fields, document, path)
+    problems.check(_check_preemptible, document, path)
     problems.check(_check_resources, document.resources, f"{path}resources")
     problems.check(_check_sources, block, here)
     problems.check(_check_disks, block, here)
@@ -128,6 +132,12 @@ def _check_fields(document: VmDocument, path: str) -> None:
             raise Invalid(f"{path}{name}", f"a vm has no {name}; {instead}")
     if document.stderr != StderrMode.MERGE:
         raise Invalid(f"{path}stderr", "a vm has one console, and one log")
+
+
+def _check_preemptible(document: VmDocument, path: str) -> None:
+    if document.preemptible and document.move != Move.COLD:
+        message = "preemption stops a vm, and starts it again later or elsewhere; allow that with `move: cold`"
+        raise Invalid(f"{path}preemptible", message)
 
 
 def _check_resources(resources: dict[str, int | float | str], path: str) -> None:
