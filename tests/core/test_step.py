@@ -238,6 +238,8 @@ class Life(RuleBasedStateMachine):
         records |= {("node", name): node for name, node in state.nodes.items()}
         records |= {("project", name): project for name, project in state.projects.items()}
         records |= {("pool", name): pool for name, pool in state.pools.items()}
+        days = [record for projects in state.usage.values() for record in projects.values()]
+        records |= {("usage", f"{record.project}/{record.day}"): record for record in days}
         stored = {
             change.record: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"
         }

@@ -62,6 +62,7 @@ TABLE = [
     Row("promote", "POST", "/v1/workloads/{p}/job/promote", "submitter", "project", None, (409,)),
     Row("rollback", "POST", "/v1/workloads/{p}/job/rollback", "submitter", "project", {}, (404, 409)),
     Row("list_schedules", "GET", "/v1/schedules", "viewer", "some"),
+    Row("usage", "GET", "/v1/usage", "viewer", "some"),
     Row("get_schedule", "GET", "/v1/schedules/{p}/job", "viewer", "project", None, (404,)),
     Row("run_schedule", "POST", "/v1/schedules/{p}/job/run", "submitter", "project", None, (409,)),
     Row("list_templates", "GET", "/v1/templates", "viewer", "some"),

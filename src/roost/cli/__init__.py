@@ -60,6 +60,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Sharing": {
         "projects": ("sharing.projects:projects", "List projects; set their weights and quotas."),
+        "usage": ("sharing.usage:usage", "Sum up what projects had and used."),
         "pools": ("sharing.pools:pools", "List pools; set them; mark one as failed or drain it."),
         "reserve": ("sharing.reservations:reserve", "Reserve nodes for one project."),
         "reservations": ("sharing.reservations:reservations", "List reservations; cancel one."),

@@ -24,6 +24,7 @@ from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, Sto
 from roost.core.state.results import count_result
 from roost.core.state.state import GONE_AFTER_MS, State
 from roost.core.state.timers import TimerKind
+from roost.core.state.usage import set_day
 from roost.core.state.versions import shrink
 from roost.core.transitions import prefill
 from roost.core.watch import watch_pool, watch_queue, watch_reservation, watch_schedule
@@ -33,6 +34,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.usage import DayUsage
 from roost.model.records.workload import DEFAULT_RESTART, Workload
 from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
@@ -220,6 +222,12 @@ def _follow_cache(state: State, _: str, key: str, value: bytes | None) -> None:
         set_cache(state, project, name, _CACHE.decode(value) if value is not None else None)
 
 
+def _follow_usage(state: State, _: str, key: str, value: bytes | None) -> None:
+    project, _, day = key.rpartition("/")
+    if value is not None or project in state.usage.get(int(day), {}):
+        set_day(state, project, int(day), _USAGE.decode(value) if value is not None else None)
+
+
 def _follow_opaque(state: State, kind: str, key: str, value: bytes | None) -> None:
     records = state.opaque_records.setdefault(kind, {})
     if value is None:
@@ -352,6 +360,7 @@ _INSTANCE = Decoder(Instance)
 _WORKLOAD = Decoder(Workload)
 _NODE = Decoder(Node)
 _CACHE = Decoder(CacheEntry)
+_USAGE = Decoder(DayUsage)
 _META = Decoder(Meta)
 _FORMAT = Decoder(StoredFormat)
 _AUDIT = Decoder(Audit)
@@ -366,5 +375,6 @@ _RECORDS = {
     "node": _follow_node,
     "meta": _follow_meta,
     "cache": _follow_cache,
+    "usage": _follow_usage,
     **dict.fromkeys(OPAQUE_KINDS, _follow_opaque),
 }

@@ -8,6 +8,7 @@ from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
+from roost.core.state.usage import charge_usage
 from roost.core.watch import watch_pool
 from roost.model.limits import STORY_MAX
 from roost.model.protocol import Drop
@@ -39,6 +40,7 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
         state.allocate(spec, instance)
     elif before in ALLOCATED and to not in ALLOCATED:
         state.release(spec, instance)
+        charge_usage(state, spec, instance, at_ms)
         activate(state, out, instance)
         instance.requeue_after_stop = False
         out.order(instance.node, Drop(instance.token))

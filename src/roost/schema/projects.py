@@ -36,6 +36,37 @@ class ProjectPage(Page[ProjectView, str], frozen=True):
     """Projects by name. There are more as long as `next` is given, which goes into `after`."""
 
 
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What attempts have had and used. Times of cores and GPUs in ms, memory in KiB times seconds, io in bytes.
+
+    Use is known of the attempts that were measured: `cpu_measured_ms` and `memory_measured_kib_s` are what those had.
+    """
+
+    project: str = ""
+    workload: str = ""  # the name that runs of the same work share; nothing: all others together
+    day: str = ""  # in UTC
+    attempts: int = 0  # that have ended
+    unreported: int = 0  # of them: their end was not reported, so what they used is unknown
+    running: int = 0  # attempts that go on: what they have had so far is counted, what they used is not known yet
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    memory_kib_s: int = 0
+    gpu_ms: int = 0
+    cpu_used_ms: int = 0
+    cpu_measured_ms: int = 0
+    memory_used_kib_s: int = 0  # the peak of each attempt, for as long as it ran
+    memory_measured_kib_s: int = 0
+    io_read: int = 0
+    io_written: int = 0
+
+
+class UsagePage(Page[UsageRow, str], frozen=True, kw_only=True):
+    """Usage of whole days, by project, workload or day."""
+
+    first_day: str = ""  # nothing: as far back as there is any
+    last_day: str = ""
+
+
 class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weight and quota of a project; what is left out gets its default.
 

@@ -1,117 +1,127 @@
-"""Measured use: smoothed, reported only when it moved, and what `least_used` places by."""
+"""Sums of usage: each attempt counts once, on the days when it ran, under a name that its next run has too."""
 
+import msgspec
 import pytest
 
-from roost.core.placement.scorers import calmness
-from roost.core.state.fleet import CHANGE_MIN, HALF_LIFE_MS, WHOLE, Fleet, Gauge, decay, share_of
-from roost.model.events import HeartbeatsReceived
-from roost.model.protocol import Usage
-from tests.core.fleet_builder import FleetBuilder, asked
-from tests.core.scene import Scene, facts_of, job
+from roost.core.invariants import check
+from roost.core.state import usage
+from roost.core.state.usage import DAY_MS, charge_usage, recurring_name
+from roost.model.events import Cancel
+from roost.model.protocol import Report
+from roost.model.records.instance import Instance
+from roost.model.records.usage import RunUsage, UsageTotals
+from roost.model.states import AttemptState, EndCause
+from tests.core.scene import Scene, job
 
 GIB = 1 << 30
+USED = RunUsage(cpu_ms=3_000, memory_max=GIB // 2, io_read=10, io_written=20)
+NEEDS = {"cpu": 2, "memory": "1GiB"}
 
 
-def test_what_is_old_counts_half_after_thirty_seconds() -> None:
-    assert HALF_LIFE_MS == 30_000
-    assert [decay(30_000 * index) for index in range(4)] == [WHOLE, WHOLE // 2, WHOLE // 4, WHOLE // 8]
-    for past_ms in range(0, 120_000, 500):
-        assert decay(past_ms) == pytest.approx(WHOLE * 0.5 ** (past_ms / 30_000), rel=0.01, abs=1)
-    assert decay(-5) == WHOLE and decay(10**12) == 0
+def totals(scene: Scene, project: str = "default") -> UsageTotals:
+    found = [day[project] for day in scene.state.usage.values() if project in day]
+    return sum((entry for day in found for entry in day.workloads.values()), UsageTotals())
 
 
-def test_often_or_seldom_heard_a_new_load_is_half_seen_after_a_half_life() -> None:
-    for every_ms in (250, 1_000, 5_000, 30_000):
-        gauge = Gauge()
-        gauge.update({"cpu": 0}, 0)
-        for at_ms in range(every_ms, 30_001, every_ms):
-            gauge.update({"cpu": 600_000}, at_ms)
-        assert gauge.smooth["cpu"] == pytest.approx(300_000, rel=0.04), every_ms
+def runs(scene: Scene, name: str, for_ms: int = 2_000, **fields: object) -> None:
+    """It ran for so long, and has ended now."""
+    scene.running(name)
+    scene.state.instances[f"default/{name}"].started_ms = scene.state.now_ms - for_ms
+    scene.ended(name, started_ago_ms=for_ms, **fields)
 
 
-def test_the_first_measurement_is_believed_and_time_that_runs_backwards_changes_nothing() -> None:
-    gauge = Gauge()
-    assert gauge.update({"cpu": 700_000}, 1_000)
-    assert gauge.smooth == {"cpu": 700_000}
-    assert not gauge.update({"cpu": 0}, 500)
-    assert gauge.smooth == {"cpu": 700_000}
+def charge(scene: Scene, name: str, now: int, for_ms: int, **fields: object) -> None:
+    scene.submit(job(name, resources=NEEDS, **fields))
+    spent = msgspec.structs.replace(USED, wall_ms=for_ms)
+    charge_usage(scene.state, scene.state.workloads[f"default/{name}"], Instance("", 0, usage=spent), now)
 
 
-def test_shares_are_bounded_and_of_nothing_there_is_none() -> None:
-    assert [share_of(*item) for item in ((1, 4), (9, 4), (-1, 4), (3, 0))] == [WHOLE // 4, WHOLE, 0, 0]
+def test_an_attempt_counts_what_it_had_and_what_it_used() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", resources=NEEDS))
+    runs(scene, "web.0", usage=USED)
+    assert totals(scene) == UsageTotals(
+        attempts=1, wall_ms=2_000, cpu_ms=4_000, memory_kib_s=2 << 20, cpu_used_ms=3_000, cpu_measured_ms=4_000,
+        memory_used_kib_s=1 << 20, memory_measured_kib_s=2 << 20, io_read=10, io_written=20,
+    )  # fmt: skip
 
 
-def test_shortlists_hear_of_it_only_when_it_moved_by_more_than_a_hundredth() -> None:
-    fleet = Fleet()
-    fleet.join("a", facts_of(cpu=100, memory=GIB))
-    start = fleet.position
-    fleet.measure("a", Usage(cpu_milli=900), 0)
-    assert (fleet.changed_since(start), fleet.measured["cpu"].tolist()) == ((), [0])
-    fleet.measure("a", Usage(cpu_milli=40_000), 30_000)
-    assert fleet.changed_since(start) == (0,)
-    answer = fleet.measured["cpu"].tolist()
-    assert answer == [(9_000 + 400_000) // 2]
-    position = fleet.position
-    for at_ms in range(30_000, 40_000, 1_000):
-        fleet.measure("a", Usage(cpu_milli=20_450 + at_ms % 3), at_ms)
-    assert (fleet.position, fleet.measured["cpu"].tolist()) == (position, answer)
-    fleet.measure("a", Usage(cpu_milli=20_450, memory=GIB), 41_000)
-    assert fleet.position == position + 1
-    assert fleet.measured["memory"].item(0) > CHANGE_MIN
+def test_retries_and_losses_count_each_attempt_once_however_often_it_is_reported() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", resources=NEEDS, retries={"max": 3, "on": ["failed", "lost"]}))
+    first = scene.instance("web.0").token
+    runs(scene, "web.0", code=1, usage=USED)
+    again = Report(first, AttemptState.ENDED, 2_000, cause=EndCause.EXITED, code=1, usage=USED)
+    scene.report("a", again)
+    scene.running("web.0")
+    scene.state.instances["default/web.0"].started_ms -= 1_000
+    scene.hello("a", identity="machine-a/2")  # the machine was restarted: its attempt is lost
+    scene.report("a", again)
+    runs(scene, "web.0", usage=USED)
+    found = totals(scene)
+    assert (found.attempts, found.unreported, found.wall_ms) == (3, 1, 5_000)
+    assert (found.cpu_ms, found.cpu_measured_ms, found.cpu_used_ms) == (10_000, 8_000, 6_000)
+    assert not list(check(scene.state))
 
 
-def test_measurements_stay_with_their_node_when_others_come_and_go() -> None:
-    fleet = Fleet()
-    fleet.join("b", facts_of(cpu=4))
-    fleet.measure("b", Usage(cpu_milli=2_000), 0)
-    fleet.join("a", facts_of(cpu=4))
-    assert fleet.measured["cpu"].tolist() == [0, WHOLE // 2]
-    fleet.leave("b")
-    fleet.join("b", facts_of(cpu=4))
-    assert fleet.measured["cpu"].tolist() == [0, 0]
+def test_what_never_ran_counts_nothing() -> None:
+    scene = Scene("a")
+    scene.submit(job("web"))
+    scene.step(Cancel(1, "default/web"))
+    scene.report("a", Report(scene.instance("web.0").token, AttemptState.ENDED, cause=EndCause.STOPPED, signal=15))
+    assert scene.states("web.0") == ["cancelled"] and totals(scene) == UsageTotals()
 
 
-def test_least_used_goes_where_least_is_really_used() -> None:
-    builder = FleetBuilder("a", "b", "c", cpu=8, memory="8GiB", strategy="least_used")
-    builder.fleet.measure("a", Usage(6_000, GIB), 0)
-    builder.fleet.measure("b", Usage(1_000, 2 * GIB), 0)
-    builder.fleet.measure("c", Usage(1_000, 5 * GIB), 0)
-    assert builder.scores("x") == {"a": 562, "b": 812, "c": 625}
-    assert builder.place("x", resources={"cpu": 1}) == "b"
+def test_a_long_run_counts_on_each_day() -> None:
+    scene = Scene("a")
+    charge(scene, "web", 30 * DAY_MS + 6_000, 2 * DAY_MS + 10_000)
+    days = {day: sum(found["default"].workloads.values(), UsageTotals()) for day, found in scene.state.usage.items()}
+    assert {day: found.wall_ms for day, found in days.items()} == {27: 4_000, 28: DAY_MS, 29: DAY_MS, 30: 6_000}
+    assert [days[day].attempts for day in sorted(days)] == [0, 0, 0, 1]
+    assert totals(scene).cpu_used_ms == 3_000 and totals(scene).io_written == 20
 
 
-def test_promises_count_half_until_they_are_measured() -> None:
-    builder = FleetBuilder("a", "b", cpu=8, memory="8GiB", strategy="least_used")
-    builder.fleet.measure("a", Usage(1_600, 0), 0)
-    builder.fleet.measure("b", Usage(0, 0), 0)
-    went = builder.places("x", 8, resources={"cpu": 1})
-    assert went == ["b"] * 4 + ["a"] * 4, "the floor sends the batch on, before anything of it was measured"
-    builder.fleet.measure("b", Usage(8_000, 0), 600_000)
-    assert builder.place("y", resources={"cpu": 1}) == "a"
-
-
-def test_the_score_of_all_rows_is_that_of_each() -> None:
-    builder = FleetBuilder("a", "b", "c", cpu=8, memory="8GiB")
-    builder.place("x", require=["name == 'a'"], resources={"cpu": 6, "memory": "1GiB"})
-    builder.place("x", require=["name == 'b'"], resources={"cpu": 6, "memory": "8GiB"})
-    builder.fleet.measure("b", Usage(7_000, GIB), 0)
-    ask = asked("y")[0].ask
-    scores = calmness.score(builder.fleet, ask).tolist()
-    assert scores == [WHOLE - (375_000 + 62_500) // 2, WHOLE - (875_000 + 500_000) // 2, WHOLE]
-    assert scores == [calmness.score_one(builder.fleet, ask, row) for row in range(3)]
-
-
-def test_least_used_without_measurements_goes_by_promises() -> None:
-    builder = FleetBuilder("a", "b", cpu=4, strategy="least_used")
-    assert builder.places("x", 4) == ["a", "b", "a", "b"]
-    assert FleetBuilder(strategy="least_used").place("x") == ""
-
-
-def test_what_agents_say_is_heard_and_not_stored() -> None:
-    scene = Scene("a", "b", cpu=8, strategy="least_used")
-    done = scene.step(HeartbeatsReceived((), (("a", Usage(cpu_milli=4_000)), ("nobody", Usage(1)))))
-    assert done.changes == []
-    scene.submit(job("x"))
-    assert scene.where("x.0") == ["b"]
+def test_a_new_leader_counts_on_and_counts_nothing_twice() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", count=2, resources=NEEDS))
+    known = [scene.as_ordered(f"web.{index}")[0] for index in range(2)]
+    scene.running("web.0", "web.1")
+    scene.ended("web.0", started_ago_ms=2_000, usage=USED)
+    before = totals(scene)
     scene.restart()
-    assert scene.state.fleet.measured["cpu"].tolist() == [0, 0]
+    assert totals(scene) == before
+    over = [(run, Report(run.token, AttemptState.ENDED, 2_000, cause=EndCause.EXITED, usage=USED)) for run in known]
+    scene.hello("a", *over)
+    scene.hello("a", *over)
+    assert totals(scene) == before + before
+
+
+def test_days_lose_their_names_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "NAMES_MAX", 2)
+    scene = Scene("a")
+    for day in (1_000, 1_001, 1_001 + usage.NAMED_DAYS, 1_000 + usage.DAYS_MAX):
+        for name in ("one", "two", "three"):
+            charge(scene, f"{name}-{day}", day * DAY_MS + 10_000, 2_000, labels={"template": name})
+    scene.step()
+    names = {day: sorted(found["default"].workloads) for day, found in scene.state.usage.items()}
+    assert names == {
+        1_001: [""],
+        1_001 + usage.NAMED_DAYS: [""],
+        1_000 + usage.DAYS_MAX: ["", "one", "two"],
+    }
+    assert not list(check(scene.state))
+
+
+@pytest.mark.parametrize(
+    "name, labels, expected",
+    [
+        ("web", {}, "web"),
+        ("python3-0a1b2c", {}, "python3"),
+        ("train-7", {"template": "train"}, "train"),
+        ("ci-20-unit", {"pipeline": "ci", "run": "20", "action": "unit"}, "ci-unit"),
+    ],
+)
+def test_runs_of_the_same_work_share_a_name(name: str, labels: dict[str, str], expected: str) -> None:
+    scene = Scene()
+    scene.submit(job(name, labels=labels))
+    assert recurring_name(scene.state.workloads[f"default/{name}"]) == expected

@@ -34,4 +34,10 @@ def named_files_are_counted(state: State) -> Iterator[str]:
         yield f"files take {usage}, counted are {state.file_usage}"
 
 
-COUNT_RULES = (results_are_counted, named_files_are_counted)
+def usage_is_counted(state: State) -> Iterator[str]:
+    found = sum(len(record.workloads) for projects in state.usage.values() for record in projects.values())
+    if found != state.usage_entries:
+        yield f"days have {found} entries of usage, counted are {state.usage_entries}"
+
+
+COUNT_RULES = (results_are_counted, named_files_are_counted, usage_is_counted)

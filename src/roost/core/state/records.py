@@ -17,6 +17,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.transition import InstanceTransition
+from roost.model.records.usage import DayUsage
 from roost.model.records.workload import Policy, Workload
 from roost.model.states import InstanceState
 from roost.ports.store import Change
@@ -109,6 +110,8 @@ class StoredRecords:
         self.reservations: dict[str, Reservation] = {}
         self.opaque_records: dict[str, dict[str, bytes]] = {}  # kind -> name -> value, not read by a rule
         self.caches: dict[str, dict[str, CacheEntry]] = {}  # project -> key -> entry
+        self.usage: dict[int, dict[str, DayUsage]] = {}  # day -> project -> what its attempts have had and used
+        self.usage_entries = 0  # workloads in them
         self.audited = 0  # the number of the last entry of the audit log
         self.progress: dict[str, Progress] = {}
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
@@ -125,7 +128,7 @@ class StoredRecords:
         StoredRecords.__init__(self, origin.settings)
         for name in ("revision", "now_ms", "serial", "active_since_ms", "audited"):
             setattr(self, name, getattr(origin, name))
-        for name in ("finished_instances", "result_bytes_all"):
+        for name in ("finished_instances", "result_bytes_all", "usage_entries"):
             setattr(self, name, getattr(origin, name))
         for name in ("workloads", "versions", "instances", "nodes", "progress"):
             setattr(self, name, Shared(getattr(origin, name), copy))
@@ -133,6 +136,7 @@ class StoredRecords:
             setattr(self, name, dict(getattr(origin, name)))
         self.file_sets = Shared(origin.file_sets, dict)
         self.caches = Shared(origin.caches, dict)
+        self.usage = Shared(origin.usage, dict)
         self.opaque_records = origin.opaque_records
         self.meta = msgspec.structs.replace(origin.meta, cursors=dict(origin.meta.cursors))
 

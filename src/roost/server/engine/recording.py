@@ -222,6 +222,8 @@ def records_of(state: State) -> list[Change]:
     for kind in ("project", "pool", "reservation", "node", "workload", "version", "instance"):
         things = getattr(state, f"{kind}s").copy()
         records += [Change(kind, key, encode(thing)) for key, thing in things.items()]
+    for day, projects in state.usage.copy().items():
+        records += [Change("usage", f"{project}/{day}", encode(used)) for project, used in projects.copy().items()]
     for kind, opaque_record in state.opaque_records.copy().items():
         records += [Change(kind, name, value) for name, value in opaque_record.copy().items()]
     return records

@@ -9,7 +9,7 @@ from typing import Any
 from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
 from roost.server.operations.fleet import blob_keys, join, nodes, pools, reservations, servers
 from roost.server.operations.permit import Rule, Scope
-from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
+from roost.server.operations.sharing import access, projects, secrets, tokens, usage, webhooks
 from roost.server.operations.work import (
     caches,
     copies,
@@ -143,6 +143,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     projects.get_project: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/projects/{project}"),
     projects.set_project: Rule(OPERATOR, Scope.ALL, LEADER, "PUT /v1/projects/{project}"),
     projects.unset_project: Rule(OPERATOR, Scope.ALL, LEADER, "DELETE /v1/projects/{project}"),
+    usage.usage: Rule(VIEWER, Scope.SOMEWHERE, LEADER, "GET /v1/usage"),
     reservations.list_reservations: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/reservations"),
     reservations.get_reservation: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/reservations/{reservation}"),
     reservations.reserve: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/reservations", 201),
