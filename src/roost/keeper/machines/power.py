@@ -10,6 +10,7 @@ BOOT_MS_MAX = 120_000  # until QEMU answers: it takes in the firmware, disks and
 ANSWER_MS_MAX = 15_000  # to a call, which takes milliseconds; longer means that QEMU hangs
 PRESS_AGAIN_MS = 3_000  # the power button, for a guest that has only begun to listen
 COMMANDS_MAX = 64  # that wait; more is a mistake of the sender
+FRESH_MS = 500  # a machine that has just begun: firmware that is reset then may hang, and there is nothing to reset
 OFF, BOOTING, UP = "off", "booting", "up"
 HUNG = "QEMU does not answer"
 
@@ -43,6 +44,7 @@ class PowerSwitch:
         self.action_serial = 0
         self.off_at = NEVER  # when a guest that was asked to power off is ended
         self.press_at = NEVER
+        self.booted_at = 0
         self.answer_at = NEVER  # when a call, or QEMU itself, should have answered
         self.waiting: list[tuple[int, str, int]] = []
         self.is_ending = False  # the run is being stopped
@@ -89,7 +91,7 @@ class PowerSwitch:
     # --- from QEMU
 
     def booted(self, now: int) -> None:
-        self.phase, self.is_paused, self.answer_at = UP, False, NEVER
+        self.phase, self.is_paused, self.answer_at, self.booted_at = UP, False, NEVER, now
         if self.is_ending:
             self._press(now)
         elif self.action == "start_paused":
@@ -172,6 +174,8 @@ class PowerSwitch:
                 self.tick(now)
         elif action == "pause":
             self._call("stop", now)
+        elif action == "reset" and now < self.booted_at + FRESH_MS:
+            self._done("", now)
         elif action == "reset":
             self._call("system_reset", now)
             if self.is_paused:
