@@ -1,6 +1,7 @@
 """The command line of QEMU for one virtual machine. Pure: the same machine leads to the same arguments."""
 
 import json
+from typing import NamedTuple
 
 from roost.keeper.machines.order import MachineOrder
 
@@ -11,43 +12,51 @@ MIB = 1 << 20
 BASE = ("-nodefaults", "-no-user-config", "-display", "none", "-no-hpet", "-msg", "timestamp=off")
 
 
+#: No new programs, no other user, no old system calls.
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+class MachineFiles(NamedTuple):
+    """What QEMU reads and writes. `disks`: block devices as it takes them, the first is booted."""
+
+    kernel: str = ""
+    initrd: str = ""
+    firmware: str = ""
+    disks: tuple[dict[str, object], ...] = ()
+    disk_fds: tuple[int, ...] = ()  # their descriptors: `/dev/fdset/N` is the one at N
+
+
 def command(
-    order: MachineOrder, *, qmp_fd: int, console_fd: int, disks: list[dict[str, object]], tap_fd: int = -1,
-    runas: str = "", has_sandbox: bool = True,
+    order: MachineOrder, files: MachineFiles, *, qmp_fd: int, console_fd: int, tap_fd: int = -1,
+    has_sandbox: bool = True,
 ) -> list[str]:  # fmt: skip
-    """`disks`: what QEMU calls block devices, the first is booted. `runas`: UID:GID, if it begins as root."""
-    argv = [order.program, *BASE, *_board(order), *_sandbox(runas, has_sandbox=has_sandbox)]
+    argv = [order.program, *BASE, *_board(order, files)]
+    if has_sandbox:
+        argv += ["-sandbox", SANDBOX]
+    for number, fd in enumerate(files.disk_fds):
+        argv += ["-add-fd", f"set={number},fd={fd}"]
     argv += ["-chardev", f"socket,id=qmp,fd={qmp_fd}", "-mon", "chardev=qmp,mode=control"]
     if console_fd >= 0:
         argv += ["-chardev", f"socket,id=console,fd={console_fd}", "-serial", "chardev:console"]
-    for index, disk in enumerate(disks):
+    for index, disk in enumerate(files.disks):
         argv += ["-blockdev", json.dumps(disk)]
         argv += ["-device", f"virtio-blk-pci,drive={disk['node-name']},bootindex={index + 1}"]
     argv += ["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"]
     return [*argv, "-device", "pvpanic", *_network(order, tap_fd)]
 
 
-def _board(order: MachineOrder) -> list[str]:
+def _board(order: MachineOrder, files: MachineFiles) -> list[str]:
     accel = "kvm" if order.accel == "kvm" else f"tcg,tb-size={CODE_CACHE_MIB}"
     processor = "host" if order.accel == "kvm" else "max"
     argv = ["-machine", "q35", "-accel", accel, "-cpu", processor]
     argv += ["-m", f"{-(-order.memory // MIB)}M", "-smp", str(order.processors)]
     if order.firmware:
-        code = {"driver": "file", "filename": order.firmware, "node-name": "firmware", "read-only": True}
+        code = {"driver": "file", "filename": files.firmware, "node-name": "firmware", "read-only": True}
         argv += ["-blockdev", json.dumps(code), "-machine", "pflash0=firmware"]
-    for flag, value in (("-kernel", order.kernel), ("-initrd", order.initrd), ("-append", order.cmdline)):
+    for flag, value in (("-kernel", files.kernel), ("-initrd", files.initrd), ("-append", order.cmdline)):
         if value:
             argv += [flag, value]
     return argv
-
-
-def _sandbox(runas: str, *, has_sandbox: bool) -> list[str]:
-    """No new programs, no old system calls. Who changes its user has to be allowed to."""
-    options = ["-runas", runas] if runas else []
-    if has_sandbox:
-        change = "allow" if runas else "deny"
-        options += ["-sandbox", f"on,obsolete=deny,elevateprivileges={change},spawn=deny,resourcecontrol=deny"]
-    return options
 
 
 def _network(order: MachineOrder, tap_fd: int) -> list[str]:

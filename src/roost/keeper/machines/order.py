@@ -47,7 +47,7 @@ class MachineOrder:
         self.forward: list[tuple[int, int]] = [(ours, theirs) for ours, theirs in self.network.get("forward") or []]  # type: ignore[attr-defined]
         self.fd = -1
 
-    def share(self, env: dict[str, str], *, leased: bool, until: int, user: str) -> int:
+    def share(self, env: dict[str, str], *, leased: bool, until: int, user: tuple[int, int] | None) -> int:
         """A file in memory with what the supervisor is to do. Raises OSError."""
         self.close()
         self.fd = os.memfd_create("machine", os.MFD_CLOEXEC)

@@ -10,10 +10,13 @@ from contextlib import suppress
 
 from roost.keeper.machines.console import SOCKET_NAME
 from roost.keeper.machines.order import LINK, MESSAGE_BYTES_MAX
+from roost.keeper.machines.retention import used
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.rules import Rules
 from roost.keeper.run import PATH_DEFAULT, KeeperRun, RunRefused
 
+NO_USER = 65_534  # to whom no file belongs
+KVM = "/dev/kvm"
 SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
 
 
@@ -37,7 +40,7 @@ class Machines:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             os.chdir(run.dir)
-            fd = machine.share(run.env, leased=run.leased, until=self.rules.lease_until, user="")
+            fd = machine.share(run.env, leased=run.leased, until=self.rules.lease_until, user=user_of(run))
             actions = (
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), LINK), (os.POSIX_SPAWN_DUP2, fd, 0),
                 (os.POSIX_SPAWN_DUP2, run.log_fd, 1),
@@ -81,6 +84,8 @@ class Machines:
             self._hang_up(run)
         with suppress(OSError):  # of a supervisor that was killed
             os.unlink(f"{run.dir}/{SOCKET_NAME}")
+        if run.machine is not None:
+            used(run.machine.dir)
         return run.machine_error
 
     def _send(self, run_id: str, message: dict[str, object]) -> None:
@@ -114,3 +119,14 @@ class Machines:
         del self.by_fd[link.fileno()]
         self.epoll.unregister(link.fileno())
         link.close()
+
+
+def user_of(run: KeeperRun) -> tuple[int, int] | None:
+    """The user of QEMU; None: ours. A guest that breaks out of QEMU is not to be root."""
+    if os.geteuid() != 0:
+        return None
+    machine = run.machine
+    if machine is not None and machine.accel == "kvm" and os.stat(KVM).st_mode & 0o006 != 0o006:
+        return None  # only root may use it
+    user, group = (run.isolation.user, run.isolation.group) if run.isolation is not None else (NO_USER, NO_USER)
+    return (user, group) if user else None

@@ -13,19 +13,17 @@ from roost.keeper.machines.qmp import Qmp, QmpGone
 
 STDERR_BYTES_MAX = 2_000  # of its end
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
 _NOT_EXECUTED = 126
-
-
-class QemuRefused(Exception):
-    """It could not be started."""
 
 
 class Qemu:
     """`argv` is given the descriptor of its QMP. What happens goes to `power`."""
 
     def __init__(
-        self, argv: Callable[[int], list[str]], fds: list[int], power: PowerSwitch, epoll: select.epoll
-    ) -> None:
+        self, argv: Callable[[int], list[str]], fds: list[int], user: tuple[int, int] | None, power: PowerSwitch,
+        epoll: select.epoll,
+    ) -> None:  # fmt: skip
         self.power = power
         self.epoll = epoll
         ours, theirs = socket.socketpair()
@@ -37,7 +35,7 @@ class Qemu:
         self.has_panicked = False
         self.is_killed = False
         with theirs:
-            self.pid = start(argv(theirs.fileno()), [theirs.fileno(), *fds], stderr)
+            self.pid = start(argv(theirs.fileno()), [theirs.fileno(), *fds], stderr, user)
         os.close(stderr)
         self.qmp: Qmp | None = Qmp(ours, self._ready, self._event)
         self.qmp_fd = ours.fileno()
@@ -126,10 +124,11 @@ class Qemu:
         self.qmp = None
 
 
-def start(argv: list[str], fds: list[int], stderr: int) -> int:
-    """A child that is killed when we die, however that happens, with these descriptors and no output but stderr.
+def start(argv: list[str], fds: list[int], stderr: int, user: tuple[int, int] | None) -> int:
+    """A child that is killed when we die, however that happens. `user`: whose it is; None: ours.
 
-    It stays in our process group, which the keeper kills, and has our environment: by its marks it is found.
+    It has these descriptors, and no output but stderr. It stays in our process group, which the keeper kills, and has
+    our environment: by its marks it is found.
     """
     library = ctypes.CDLL(None)
     parent = os.getpid()
@@ -137,7 +136,12 @@ def start(argv: list[str], fds: list[int], stderr: int) -> int:
     if pid:
         return pid
     try:
-        library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if user is not None:
+            os.setgroups([])
+            os.setgid(user[1])
+            os.setuid(user[0])
+            library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of the user takes it back
         if os.getppid() != parent:
             os._exit(_NOT_EXECUTED)
         null = os.open(os.devnull, os.O_RDWR)

@@ -19,9 +19,12 @@ from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.machines.command import command
 from roost.keeper.machines.console import SerialConsole
 from roost.keeper.machines.disks import DisksRefused, lock, prepare
+from roost.keeper.machines.files import OpenFiles
 from roost.keeper.machines.order import LINK, MESSAGE_BYTES_MAX, MachineOrder
 from roost.keeper.machines.power import PowerHost, PowerSwitch
-from roost.keeper.machines.qemu import Qemu, QemuRefused
+from roost.keeper.machines.qemu import Qemu
+from roost.keeper.machines.seed import seed
+from roost.keeper.machines.tap import TapRefused, open_tap
 
 FAILED = 127
 
@@ -29,7 +32,9 @@ FAILED = 127
 class Supervisor(PowerHost):
     def __init__(self, given: dict[str, object]) -> None:
         self.order = MachineOrder(given["machine"])
-        self.user = str(given["user"])
+        user = given["user"]
+        self.user = (int(user[0]), int(user[1])) if isinstance(user, list) else None
+        self.seed = seed_of(given["seed"])
         self.until = int(str(given["until"])) if given["leased"] else NEVER
         self.link = socket.socket(fileno=LINK)
         self.link.setblocking(False)
@@ -38,15 +43,14 @@ class Supervisor(PowerHost):
         self.qemu: Qemu | None = None
         self.console = SerialConsole(1, self.epoll) if self.order.has_console else None
         self.lock_fd = -1
-        self.disks: list[dict[str, object]] = []
         self.has_sandbox = True
         self.is_over = False
         self.error = ""
 
     def run(self) -> int:
-        """Until the machine has ended. Raises DisksRefused, QemuRefused."""
+        """Until the machine has ended. Raises DisksRefused, TapRefused."""
         self.lock_fd = lock(self.order.dir)
-        self.disks = prepare(self.order)
+        prepare(self.order)
         wake_fd = self._catch_signals()
         for fd in (wake_fd, LINK):
             self.epoll.register(fd, select.EPOLLIN)
@@ -131,17 +135,21 @@ class Supervisor(PowerHost):
     # --- what the machine's power asks for
 
     def launch(self) -> None:
-        console = -1 if self.console is None else self.console.connect()
-        tap = -1
+        network = self.order.network
+        files = OpenFiles(self.order, self.seed, copies=self.user is not None)
+        console = tap = -1
         try:
-            self.qemu = Qemu(
-                lambda qmp_fd: command(
-                    self.order, qmp_fd=qmp_fd, console_fd=console, disks=self.disks, tap_fd=tap, runas=self.user,
-                    has_sandbox=self.has_sandbox,
-                ),
-                [fd for fd in (console, tap, self.lock_fd) if fd >= 0], self.power, self.epoll,
-            )  # fmt: skip
+            tap = open_tap(str(network["bridge"])) if network.get("mode") == "bridge" else -1
+            console = -1 if self.console is None else self.console.connect()
+
+            def argv(qmp_fd: int) -> list[str]:
+                fds = {"qmp_fd": qmp_fd, "console_fd": console, "tap_fd": tap}
+                return command(self.order, files.named, **fds, has_sandbox=self.has_sandbox)
+
+            inherited = [fd for fd in (console, tap, self.lock_fd, *files.fds) if fd >= 0]
+            self.qemu = Qemu(argv, inherited, self.user, self.power, self.epoll)
         finally:
+            files.close()
             for fd in (console, tap):
                 if fd >= 0:
                     os.close(fd)
@@ -163,12 +171,18 @@ class Supervisor(PowerHost):
             self._tell(error=error)
 
 
+def seed_of(given: object) -> bytes:
+    """The disk of cloud-init, if the run has one. Its texts are any bytes, as in environments."""
+    files = given if isinstance(given, dict) else {}
+    return seed({name: os.fsencode(text) for name, text in files.items()}) if files else b""
+
+
 def main() -> int:
     order = json.loads(os.pread(0, os.fstat(0).st_size, 0))
     supervisor = Supervisor(order)
     try:
         return supervisor.run()
-    except (DisksRefused, QemuRefused) as error:
+    except (DisksRefused, TapRefused) as error:
         supervisor.end(str(error))
         return FAILED
     finally:

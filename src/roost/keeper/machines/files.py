@@ -1,0 +1,87 @@
+"""The files of one start of QEMU, opened for it: it may have another user, which cannot open them by their names."""
+
+import os
+
+from roost.keeper.machines.command import MachineFiles
+from roost.keeper.machines.disks import DisksRefused, form_of
+from roost.keeper.machines.order import MachineOrder
+
+COPY_BYTES = 1 << 30  # at a time
+
+
+class OpenFiles:
+    """`named` is for the command line. Kernels are read by name: another user gets copies in memory, where it has to.
+
+    Descriptors are closed by `close`, when QEMU has inherited them.
+    """
+
+    def __init__(self, order: MachineOrder, seed: bytes, *, copies: bool) -> None:
+        """Raises DisksRefused."""
+        self.fds: list[int] = []
+        try:
+            disks = [self._disk(order.dir, disk) for disk in order.disks]
+            if seed:
+                disks.append(self._seed(seed))
+            disk_fds = tuple(self.fds)
+            boot = [self._boot(path, copies=copies) for path in (order.kernel, order.initrd, order.firmware)]
+            self.named = MachineFiles(boot[0], boot[1], boot[2], tuple(disks), disk_fds)
+        except OSError as error:
+            self.close()
+            raise DisksRefused(f"{error.filename}: {error.strerror}") from error
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+    def _disk(self, directory: str, disk: dict[str, object]) -> dict[str, object]:
+        path, base = f"{directory}/{disk['name']}.qcow2", str(disk.get("base") or "")
+        device: dict[str, object] = {
+            "driver": "qcow2", "node-name": f"disk-{disk['name']}", "discard": "unmap",
+            "file": {"driver": "file", "filename": self._set(os.open(path, os.O_RDWR)), "discard": "unmap"},
+        }  # fmt: skip
+        if base:
+            image = {"driver": "file", "filename": self._set(os.open(base, os.O_RDONLY)), "read-only": True}
+            device["backing"] = {"driver": form_of(base), "read-only": True, "file": image}
+        return device
+
+    def _seed(self, data: bytes) -> dict[str, object]:
+        """A file in memory only: its secrets never come to a disk."""
+        fd = memory(data)
+        name = self._set(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY))
+        os.close(fd)
+        file = {"driver": "file", "filename": name, "locking": "off", "read-only": True}
+        return {"driver": "raw", "node-name": "seed", "read-only": True, "file": file}
+
+    def _set(self, fd: int) -> str:
+        self.fds.append(fd)
+        return f"/dev/fdset/{len(self.fds) - 1}"
+
+    def _boot(self, path: str, *, copies: bool) -> str:
+        if not path or not copies or is_open_to_all(path):
+            return path
+        source = os.open(path, os.O_RDONLY)
+        try:
+            fd = memory()
+            self.fds.append(fd)
+            while os.sendfile(fd, source, None, COPY_BYTES):
+                pass
+        finally:
+            os.close(source)
+        return f"/proc/self/fd/{fd}"
+
+
+def is_open_to_all(path: str) -> bool:
+    """Whether every user may read it, on the way to it also."""
+    folder = os.path.dirname(os.path.realpath(path))
+    while os.stat(folder).st_mode & 0o001 and folder != "/":
+        folder = os.path.dirname(folder)
+    return folder == "/" and bool(os.stat(path).st_mode & 0o004)
+
+
+def memory(data: bytes = b"") -> int:
+    fd = os.memfd_create("machine", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    return fd
