@@ -1,12 +1,14 @@
 """The node's QEMU, images and bridges, watched: they come and go."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from roost.agent.files.job import in_thread
 from roost.agent.log import log
 from roost.drivers.qemu.host import MachineHost, QemuProgram
 from roost.drivers.qemu.probe import find_qemu, look_again
+from roost.keeper.machines.retention import sweep
 
 LOOK_S = 30.0  # between two looks
 FIRST_S_MAX = 1.0  # to ask QEMU for its release takes 0.1 s; after that the node begins without machines
@@ -36,6 +38,8 @@ class MachineWatch:
         if self._first is not None:
             await self._first
         while True:
+            for path in await in_thread("qemu", lambda: sweep(self._named.directory, time.time())):
+                log(f"virtual machines: removed {path}, which is not kept any longer")
             await asyncio.sleep(LOOK_S)
             await self.probe()
 

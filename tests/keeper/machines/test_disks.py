@@ -184,10 +184,10 @@ def stored(folder: Path, **retention_ms: int) -> Path:
 
 
 def test_disks_go_when_their_retention_is_over(tmp_path: Path) -> None:
-    directory = stored(tmp_path, root=0, data=10 * KEEP_MS_MIN)
+    directory = stored(tmp_path, first=0, data=10 * KEEP_MS_MIN)
     now = time.time()
     assert sweep(str(tmp_path), now + KEEP_MS_MIN / 1_000 - 1) == []
-    assert sweep(str(tmp_path), now + KEEP_MS_MIN / 1_000 + 1) == [f"{directory}/root.qcow2"]
+    assert sweep(str(tmp_path), now + KEEP_MS_MIN / 1_000 + 1) == [f"{directory}/first.qcow2"]
     assert read_list(str(directory)).keys() == {"data"}
     assert sweep(str(tmp_path), now + 9 * KEEP_MS_MIN / 1_000) == []
     assert sweep(str(tmp_path), now + 10 * KEEP_MS_MIN / 1_000 + 1) == [f"{directory}/data.qcow2"]
@@ -196,11 +196,11 @@ def test_disks_go_when_their_retention_is_over(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_has_its_disks_keeps_them(tmp_path: Path) -> None:
-    directory = stored(tmp_path, root=0)
+    directory = stored(tmp_path, first=0)
     fd = lock(str(directory))
     used(str(directory))
     assert sweep(str(tmp_path), time.time() + 100 * KEEP_MS_MIN) == []
     with pytest.raises(DisksRefused, match=f"another machine has them .process {os.getpid()}."):
         lock(str(directory), 0)
     os.close(fd)
-    assert sweep(str(tmp_path), time.time() + 100 * KEEP_MS_MIN) == [f"{directory}/root.qcow2"]
+    assert sweep(str(tmp_path), time.time() + 100 * KEEP_MS_MIN) == [f"{directory}/first.qcow2"]

@@ -15,7 +15,7 @@ from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.rules import Rules
 from roost.keeper.run import PATH_DEFAULT, KeeperRun, RunRefused
 
-NO_USER = 65_534  # to whom no file belongs
+NO_USER = 65_534  # it owns no files
 KVM = "/dev/kvm"
 SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
 
