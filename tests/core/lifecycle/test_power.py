@@ -6,6 +6,7 @@ import pytest
 
 from roost.core.explain.why import why
 from roost.core.orders import run_order
+from roost.model.keys import workload_key
 from roost.model.protocol import PowerOrder, Report
 from roost.model.records.instance import PowerState
 from roost.model.states import Power, PowerAction
@@ -287,3 +288,14 @@ def test_why_says_who_stopped_a_machine_and_when() -> None:
 
 def message(scene: Scene) -> str:
     return render_text(why(scene.state, "default/db").text)
+
+
+@pytest.mark.parametrize("code, ending", [(0, "succeeded"), (1, "failed")])
+def test_a_machine_that_ended_by_itself_is_over(code: int, ending: str) -> None:
+    """Its guest has powered off, or it failed: nothing starts it again, so nothing waits for it."""
+    scene = machine()
+    scene.ended("db.0", code=code)
+    assert (scene.states("db.0"), bool(scene.state.workloads[workload_key("default", "db")].finished_ms)) == (
+        [ending],
+        True,
+    )

@@ -178,7 +178,7 @@ def is_over(state: State, workload: Workload) -> bool:
     """Whether all instances of a workload have finished and none will start again."""
     progress, restart = state.progress.get(workload.key), workload.policy.restart
     if not workload.unstarted_end_state:
-        can_end = workload.policy.kind == WorkloadKind.JOB or (restart and restart.when != RestartWhen.ALWAYS)
+        can_end = workload.policy.kind != WorkloadKind.SERVICE or (restart and restart.when != RestartWhen.ALWAYS)
         if not can_end or progress is None or progress.placed_count < workload.count:
             return False
     return progress is None or all(state in FINISHED or not number for state, number in progress.counts.items())
