@@ -13,11 +13,12 @@ from roost_lab.components.ports import free_port
 
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 from tests.components.docker import shared_engine
+from tests.components.guest import shared_guest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {
     "array", "container", "hello", "integration", "pinned", "pipeline", "placement", "release", "reports", "results",
-    "rolling", "service", "steps", "sweep", "template",
+    "rolling", "service", "steps", "sweep", "template", "vm",
 }  # fmt: skip
 
 
@@ -27,6 +28,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     engine.import_image("docker.io/library/busybox:stable")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROOST_AGENT_DOCKER", f"unix://{engine.socket}")
+        guest = shared_guest()
+        patch.setenv("ROOST_AGENT_QEMU", "auto")
+        patch.setenv("ROOST_AGENT_VM_IMAGES", f"tiny-kernel={guest.kernel},tiny-initrd={guest.initrd}")
         with up(tmp_path_factory.mktemp("up")) as served:
             yield served
 
@@ -74,6 +78,11 @@ def test_release(one: Served) -> None:
 def test_container(one: Served) -> None:
     applied(one, "container.yaml")
     assert finished(one, "boxed") == "goodbye from 13 letters\n"
+
+
+def test_vm(one: Served) -> None:
+    applied(one, "vm.yaml")
+    finished(one, "tiny")  # its guest has nothing to do, and powers off
 
 
 def test_integration(one: Served) -> None:

@@ -49,6 +49,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     enforces: list[str] = msgspec.field(
         default_factory=lambda: [*ENFORCEABLE]
     )  # `cleanup`: no process outlives its run
+    vm: list[str] = []  # for virtual machines: image/NAME, bridge/NAME, firmware/uefi, accel/kvm, accel/tcg
     labels: dict[str, str]
     resources: dict[str, ResourceUse]
     usage: UsageView | None = None

@@ -68,6 +68,7 @@ def _show(node: NodeDetail) -> None:
         "Where": ", ".join(f"{word} {value}" for word in places if (value := getattr(node, word))),
         "Joined": ago(node.joined_ms),
         "Drivers": ", ".join(node.drivers) or "-",
+        "VMs": ", ".join(item.replace("/", " ") for item in node.vm),
         "Taints": ", ".join(node.taints),
         "User": node.user,
         "Limits": _limits(node),

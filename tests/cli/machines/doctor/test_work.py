@@ -95,6 +95,12 @@ def test_nodes_that_run_work_as_root_or_enforce_less_are_named() -> None:
     ]
 
 
+def test_nodes_that_emulate_processors_are_named_if_they_have_images() -> None:
+    offers = (["accel/tcg"], ["accel/tcg", "image/debian"], ["accel/kvm", "accel/tcg", "image/debian"])
+    nodes = [{**NODE, "name": name, "vm": vm} for name, vm in zip("abc", offers, strict=True)]
+    assert reported(nodes=page(*nodes)) == [("warn", "without KVM, so that virtual machines are slow there: b")]
+
+
 def test_pools_that_are_not_well_say_why() -> None:
     failed = {**POOL, "status": "failed", "reason": "no node in touch for 5m", "failed_by": "silence"}
     draining = {**POOL, "name": "old", "status": "draining"}

@@ -232,6 +232,8 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
          "start their agents without `--isolation none`, or as a user of their own"),
         ("not enforcing all limits", list(filter(None, map(_unenforced, nodes))),
          "run their agents as root or with a delegated cgroup, or do not rely on limits there"),
+        ("without KVM, so that virtual machines are slow there", list(filter(None, map(_emulates, nodes))),
+         "give the agent access to /dev/kvm and restart it; other nodes have `accel kvm` in `roost nodes show`"),
         ("still working after their drain deadline", [node.name for node in late],
          "`roost nodes show NAME` lists its work"),
     ))  # fmt: skip
@@ -246,6 +248,12 @@ def _restarted(node: NodeView) -> str:
 def _unenforced(node: NodeView) -> str:
     missing = ", ".join(name for name in ENFORCEABLE if name not in node.enforces)
     return f"{node.name} ({missing})" if missing else ""
+
+
+def _emulates(node: NodeView) -> str:
+    """A node that was made for virtual machines: its operator named images. Others merely have QEMU."""
+    has_images = any(item.startswith("image/") for item in node.vm)
+    return node.name if has_images and "accel/kvm" not in node.vm else ""
 
 
 def _is_stuck(node: NodeView) -> bool:

@@ -1,0 +1,158 @@
+"""Virtual machines as work: their console, power, images and ends, through server, agent, keeper and a real QEMU."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from roost_lab.bench.product import Product
+from roost_lab.components.guest import MEMORY
+
+from roost.cli.common.sending import send_paths
+from roost.keeper.processes import started_by
+from tests.components.guest import shared_guest
+from tests.e2e.test_agents import agent_of, instance, is_state
+
+TICKS = "echo begun; i=0; while :; do i=$((i+1)); echo tick $i; sleep 1; done"
+GONE: list[Path] = []  # the file of the image `gone`
+BOOT_S = 120  # without KVM, on a busy machine; four seconds are usual
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """One node with QEMU, the images `linux` and `initrd`, and `gone`, whose file the tests remove."""
+    made, folder = shared_guest(), tmp_path_factory.mktemp("images")
+    GONE.append(folder / "gone")
+    (folder / "gone").write_bytes(b"x")
+    (folder / "arm").write_bytes(bytes(0x38) + b"ARM\x64" + bytes(1_000))
+    images = f"linux={made.kernel},initrd={made.initrd},gone={folder}/gone,arm={folder}/arm"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROOST_AGENT_QEMU", "auto")
+        patch.setenv("ROOST_AGENT_VM_IMAGES", images)
+        with Product(agents=1, cpu="8", options=("--lease", "60000")) as product:
+            yield product
+
+
+def submit(product: Product, name: str, script: str = TICKS, **vm: Any) -> None:
+    block = {"kernel": "linux", "initrd": "initrd", "cmdline": shared_guest().cmdline(script)} | vm
+    document = {"name": name, "kind": "vm", "vm": block, "resources": {"cpu": "500m", "memory": MEMORY}}
+    product.client.workloads.submit(document | {"grace": "30s", "retries": 0})
+
+
+def log(product: Product, name: str) -> bytes:
+    return product.client.logs.read("default", name)
+
+
+def says(product: Product, name: str, text: bytes) -> None:
+    product.wait_until(lambda: text in log(product, name), within_s=BOOT_S)
+
+
+def is_power(product: Product, name: str, state: str) -> bool:
+    found = instance(product, name).power
+    return found is not None and found.state == state and not found.pending
+
+
+def power(product: Product, name: str, action: str, state: str) -> None:
+    product.client.vms.power("default", name, action)
+    product.wait_until(lambda: is_power(product, name, state), within_s=BOOT_S)
+
+
+def machines(product: Product) -> list[int]:
+    """The QEMUs that this node has started."""
+    found = started_by(str(product.data / "node-1"))
+    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text().startswith("qemu")]
+
+
+def test_the_console_is_the_log_and_a_guest_that_powers_off_is_done(product: Product) -> None:
+    submit(product, "short", "echo hello; echo from the guest")
+    product.client.workloads.wait([("default", "short")], timeout_s=BOOT_S)
+    assert instance(product, "short").state == "succeeded", instance(product, "short").message
+    assert b"hello\nfrom the guest\n" in log(product, "short").replace(b"\r", b"")
+    assert machines(product) == []
+
+
+def test_power_commands_reach_the_machine(product: Product) -> None:
+    submit(product, "db")
+    says(product, "db", b"tick 2")
+    power(product, "db", "pause", "paused")
+    power(product, "db", "resume", "running")
+    power(product, "db", "stop", "stopped")
+    assert machines(product) == [] and instance(product, "db").state == "running", "it keeps its node"
+    power(product, "db", "start", "running")
+    product.wait_until(lambda: log(product, "db").count(b"begun") == 2, within_s=BOOT_S)
+    assert instance(product, "db").attempt == 1
+    product.client.workloads.cancel("default", "db")
+    product.wait_until(is_state(product, "db", "cancelled"))
+    assert machines(product) == []
+
+
+def test_a_machine_outlives_its_agent_and_takes_commands_from_the_next(product: Product) -> None:
+    submit(product, "kept")
+    says(product, "kept", b"tick 1")
+    (before,) = machines(product)
+    os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+    product.wait_until(lambda: agent_of(product.pids[-1]) != 0)
+    power(product, "kept", "pause", "paused")
+    assert machines(product) == [before] and instance(product, "kept").attempt == 1
+    product.client.workloads.cancel("default", "kept")
+    product.wait_until(is_state(product, "kept", "cancelled"), within_s=BOOT_S)
+
+
+def test_named_files_of_the_project_are_images(product: Product, tmp_path: Path) -> None:
+    made = shared_guest()
+    for name, path in (("kernel", made.kernel), ("ramdisk", made.initrd)):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(path, folder)
+        sent = send_paths(product.client, {"": folder}, "default")
+        product.client.named_files.set("default", name, digest=sent.digest)
+    submit(product, "named", "echo from blobs", kernel="blob:kernel", initrd="blob:ramdisk")
+    product.client.workloads.wait([("default", "named")], timeout_s=BOOT_S)
+    assert instance(product, "named").state == "succeeded", instance(product, "named").message
+    assert b"from blobs" in log(product, "named")
+
+
+@pytest.mark.parametrize(
+    "vm, says",
+    [
+        ({"kernel": "absent"}, "vm: has no image absent"),
+        ({"accel": "kvm"}, "vm: has no accel kvm"),
+        ({"disks": [{"name": "data", "size": "900TiB"}]}, "capacity: needs 900TiB disk"),
+        ({"network": {"mode": "bridge", "bridge": "lan"}}, "vm: has no bridge lan"),
+    ],
+)
+def test_what_no_node_has_is_named(product: Product, vm: dict[str, Any], says: str) -> None:
+    submit(product, "lacks", **vm)
+    try:
+        assert says in product.client.workloads.why("default", "lacks").message
+    finally:
+        product.client.workloads.cancel("default", "lacks")
+        product.wait_until(is_state(product, "lacks", "cancelled"))
+
+
+def test_files_that_no_machine_can_be_made_of_have_a_reason(product: Product) -> None:
+    def failed(name: str, **vm: Any) -> str:
+        submit(product, name, **vm)
+        product.client.workloads.wait([("default", name)], timeout_s=BOOT_S)
+        assert instance(product, name).state == "failed"
+        return instance(product, name).message
+
+    assert "image arm: it is for other processors than the node has (arm64, not amd64)" in failed("arm", kernel="arm")
+    message = failed("disk", image="linux", kernel="", initrd="", cmdline="")
+    assert "it is a kernel, not a disk; give it as `kernel`" in message
+    offered = product.client.nodes.get("node-1").vm
+    assert "image/gone" in offered and "accel/tcg" in offered
+    GONE[0].unlink()
+    assert "image gone: the node no longer has it" in failed("late", kernel="gone")
+
+
+def test_a_stop_of_the_node_ends_its_machines(product: Product) -> None:
+    """Last: the node is gone after it."""
+    submit(product, "last")
+    says(product, "last", b"begun")
+    assert len(machines(product)) == 1
+    os.kill(product.pids[-1], signal.SIGTERM)
+    product.wait_until(lambda: machines(product) == [])
