@@ -73,10 +73,12 @@ class OpenFiles:
 
 def is_open_to_all(path: str) -> bool:
     """Whether every user may read it, on the way to it also."""
+    if not os.stat(path).st_mode & 0o004:
+        return False
     folder = os.path.dirname(os.path.realpath(path))
     while os.stat(folder).st_mode & 0o001 and folder != "/":
         folder = os.path.dirname(folder)
-    return folder == "/" and bool(os.stat(path).st_mode & 0o004)
+    return folder == "/"
 
 
 def memory(data: bytes = b"") -> int:
