@@ -3,7 +3,8 @@
 import binascii
 import os
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from roost.keeper.cgroup import Group
 from roost.keeper.containers.order import ContainerOrder
@@ -83,7 +84,10 @@ class KeeperRun:
         self.isolation = isolation_of(order.get("isolation"))
         self.container = container(order.get("container"), has_steps=len(self.steps) > 1)
         self.machine = machine(order.get("machine"))
-        self.power_serial = self.machine.power_serial if self.machine is not None else 0  # the last that it carried out
+        self.power_serial = 0  # the last command that its machine has carried out
+        if self.machine is not None:
+            self.power_serial = self.machine.power_serial
+            self.limits = self.machine.limits(self.limits)
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
         self.usage = KeeperUsage()
 
@@ -114,23 +118,30 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
     not matter to it.
     """
     argv = run.steps[run.step][0]
+    try:
+        with in_place(run):
+            if run.isolation is not None:
+                argv = run.isolation.as_user(argv, run.env)
+            return start(argv, run.env, run.log_fd, run.stderr_fd if run.stderr else run.log_fd, ignored)
+    except SpawnRefused as error:
+        raise RunRefused(str(error)) from error
+
+
+@contextmanager
+def in_place(run: KeeperRun) -> Iterator[None]:
+    """In the work directory and the group of a run, for the moment of a birth. Raises RunRefused."""
     group = run.group
     try:
         os.chdir(run.dir)
     except OSError as error:
         raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
-    if group is not None:
-        try:
-            group.enter()
-        except OSError as error:
-            group.leave()
-            raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
     try:
-        if run.isolation is not None:
-            argv = run.isolation.as_user(argv, run.env)
-        return start(argv, run.env, run.log_fd, run.stderr_fd if run.stderr else run.log_fd, ignored)
-    except SpawnRefused as error:
-        raise RunRefused(str(error)) from error
+        if group is not None:
+            try:
+                group.enter()
+            except OSError as error:
+                raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
+        yield
     finally:
         if group is not None:
             group.leave()

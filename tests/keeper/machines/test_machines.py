@@ -5,6 +5,7 @@ import signal
 import socket
 from pathlib import Path
 
+from tests.components.guest import MEMORY
 from tests.keeper.keeper_harness import now_ms, until
 from tests.keeper.machines.machine_bench import MachineBench, gone
 
@@ -201,3 +202,16 @@ def attached(directory: Path) -> socket.socket:
     found.connect(f"/proc/self/fd/{fd}/console.sock")
     os.close(fd)
     return found
+
+
+def test_the_limits_of_a_run_leave_room_for_qemu(bench: MachineBench) -> None:
+    """And its processes are in the group that has them, where the keeper can make one."""
+    limits = {"cpu_m": 1_000, "memory": MEMORY}
+    bench.start("1", "head -c 12000000 /dev/zero | tail -c 12000000 | wc -c", limits=limits)
+    assert bench.powered("1")[0] == "running"
+    groups = Path(f"/proc/{bench.qemu('1')}/cgroup").read_text()
+    ended = bench.client.ended("1")
+    assert (ended["cause"], ended["oom"]) == ("exited", False), ended
+    assert b"12000000" in bench.harness.log("1")
+    if any("memory" in able for able in bench.client.runs["enforces"]):
+        assert groups.count("roost-") >= 2, groups

@@ -9,6 +9,8 @@ MESSAGE_BYTES_MAX = 1 << 16  # there
 POWER_STATES = ("running", "paused", "stopped")
 SEED_FILES = ("user-data", "meta-data", "network-config")  # secrets of the run
 SEED_BYTES_MAX = 1 << 20  # of all of them; documents have 64 KiB, and secrets replace parts of them
+OVERHEAD = 256 << 20  # bytes of QEMU beside its guest: itself, translated code (tcg), its supervisor
+OVERHEAD_SHARE = 32  # one part of so many of the guest's memory: page tables, bitmaps
 MEMORY_MAX = 1 << 46  # bytes: 64 TiB, more than a machine has
 PROCESSORS_MAX = 255  # of the machine type `q35`
 DISKS_MAX = 9  # one of an image, and 8 more
@@ -57,6 +59,12 @@ class MachineOrder:
         while data:
             data = data[os.write(self.fd, data) :]
         return self.fd
+
+    def limits(self, asked: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Of the group of its processes: QEMU needs more memory than its guest has."""
+        if asked is None or not asked[1]:
+            return asked
+        return asked[0], asked[1] + OVERHEAD + self.memory // OVERHEAD_SHARE
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -13,7 +13,7 @@ from roost.keeper.machines.order import LINK, MESSAGE_BYTES_MAX
 from roost.keeper.machines.retention import used
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.rules import Rules
-from roost.keeper.run import PATH_DEFAULT, KeeperRun, RunRefused
+from roost.keeper.run import PATH_DEFAULT, KeeperRun, RunRefused, in_place
 
 NO_USER = 65_534  # it owns no files
 KVM = "/dev/kvm"
@@ -39,18 +39,21 @@ class Machines:
         env = {"PATH": PATH_DEFAULT} | {name: run.env[name] for name in (MARK, RUN_MARK)}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            os.chdir(run.dir)
             fd = machine.share(run.env, leased=run.leased, until=self.rules.lease_until, user=user_of(run))
             actions = (
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), LINK), (os.POSIX_SPAWN_DUP2, fd, 0),
                 (os.POSIX_SPAWN_DUP2, run.log_fd, 1),
             )  # fmt: skip
-            pid = os.posix_spawn(
-                argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored
-            )
+            with in_place(run):
+                pid = os.posix_spawn(
+                    argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored
+                )
         except OSError as error:
             ours.close()
             raise RunRefused(f"virtual machine: {error.strerror}") from error
+        except RunRefused:
+            ours.close()
+            raise
         finally:
             theirs.close()
             machine.close()
