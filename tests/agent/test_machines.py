@@ -1,5 +1,8 @@
 """Virtual machines of an agent: what its node offers, and an order that becomes a run with files that were found."""
 
+import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,17 @@ from roost.model.protocol import Run
 from roost.model.records.files import InputFailure, InputProblem
 from roost.model.records.node import Facts
 from roost.ports.driver import MachineDisk, RunRequest
+from roost.wire import agent_pb2 as pb
 from tests.agent.test_machine import answered, machine_with
 from tests.core.scene import wanted
 
 QEMU = QemuProgram("/usr/bin/qemu", "7.2", firmware="/uefi")
 HOST = MachineHost("/agent/machines", {"debian": "/images/debian"}, {"lan": "br0"}, QEMU)
 GONE = InputFailure(InputProblem.IMAGE_GONE, "debian")
+
+
+async def unreachable(method: str, request: bytes) -> bytes:
+    raise ConnectionError("there is no server yet")
 
 
 def run(token: int, **fields: Any) -> Run:
@@ -84,7 +92,7 @@ async def test_images_that_go_are_withdrawn(tmp_path: Path) -> None:
     program.chmod(0o755)
     image.write_bytes(b"x")
     found: list[MachineHost] = []
-    watch = MachineWatch(MachineHost("/m", {"one": str(image)}), str(program), "amd64", found.append)
+    watch = MachineWatch(MachineHost("/m", {"one": str(image)}), str(program), "amd64", unreachable, found.append)
     await watch.probe()
     await watch.probe()
     assert [host.offers() for host in found] == [("accel/tcg", "image/one")]
@@ -97,5 +105,35 @@ async def test_images_that_go_are_withdrawn(tmp_path: Path) -> None:
 
 
 async def test_a_node_for_which_none_is_wanted_offers_none() -> None:
-    watch = MachineWatch(MachineHost("/m"), "none", "amd64", lambda host: 1 / 0)  # type: ignore[arg-type, return-value]
+    watch = MachineWatch(MachineHost("/m"), "none", "amd64", unreachable, lambda host: 1 / 0)  # type: ignore[arg-type, return-value]
     await watch.begin()
+
+
+def disks(root: Path, name: str, retention_ms: int = 0) -> Path:
+    """Those of a machine that ran a day ago."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    for file in ("lock", "root.qcow2"):
+        (folder / file).write_bytes(b"")
+    (folder / "disks.json").write_text(json.dumps({"root": {"retention_ms": retention_ms}}))
+    os.utime(folder / "lock", (time.time() - 86_400,) * 2)
+    return folder
+
+
+async def test_disks_go_only_when_a_server_says_that_their_machine_has_ended(tmp_path: Path) -> None:
+    """A node that was off for a day: its machines start again with their disks."""
+    live, ended, kept = (disks(tmp_path, f"default~{name}.3.0", ms) for name, ms in (("a", 0), ("b", 0), ("c", 10**9)))
+    asked: list[str] = []
+
+    async def call(method: str, request: bytes) -> bytes:
+        machines = pb.LiveMachinesRequest.FromString(request).machines
+        asked.extend(f"{method} {item.workload} {item.serial} {item.index}" for item in machines)
+        return pb.LiveMachinesReply(machines=machines[:1]).SerializeToString()
+
+    host = MachineHost(str(tmp_path))
+    await MachineWatch(host, "none", "amd64", unreachable, lambda host: None).tidy()
+    assert live.exists() and ended.exists(), "no server has said anything"
+    await MachineWatch(host, "none", "amd64", call, lambda host: None).tidy()
+    assert asked == [f"LiveMachines default/{name} 3 0" for name in "abc"]
+    assert (live.exists(), ended.exists(), kept.exists()) == (True, False, True)
+    assert time.time() - (live / "lock").stat().st_mtime < 600, "its retention begins when it has ended"

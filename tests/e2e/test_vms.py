@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,42 @@ def test_named_files_of_the_project_are_images(product: Product, tmp_path: Path)
     product.client.workloads.wait([("default", "named")], timeout_s=BOOT_S)
     assert instance(product, "named").state == "succeeded", instance(product, "named").message
     assert b"from blobs" in log(product, "named")
+
+
+def test_disks_seed_and_ports_of_a_machine(product: Product, tmp_path: Path) -> None:
+    """Its image comes from the project, and what it writes is there when it starts again."""
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "disk.raw").write_bytes(b"from the image\n".ljust(1 << 20, b"\0"))
+    sent = send_paths(product.client, {"": tmp_path / "image"}, "default")
+    product.client.named_files.set("default", "disk", digest=sent.digest)
+    product.client.secrets.set("default", "word", value="s3cret-word")
+    script = (
+        "head -n 1 /dev/vda; echo data $(head -c 7 /dev/vdb); echo written | dd of=/dev/vdb conv=notrunc,fsync; "
+        "mount -o ro /dev/vdc /mnt; cat /mnt/user-data; echo; "
+        "ip link set lo up; ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0; "
+        "echo served > /tmp/index.html; httpd -p 80 -h /tmp; echo ready; sleep 1000"
+    )
+    block = {
+        "kernel": "linux", "initrd": "initrd", "cmdline": shared_guest().cmdline(script), "image": "blob:disk",
+        "disks": [{"name": "data", "size": "1MiB"}], "network": {"forward": {"web": 80}},
+        "cloud_init": {"user_data": {"word": {"secret": "word"}}},
+    }  # fmt: skip
+    resources = {"cpu": "500m", "memory": MEMORY}
+    document = {"name": "whole", "kind": "vm", "vm": block, "resources": resources, "ports": {"web": 0}}
+    product.client.workloads.submit(document | {"grace": "30s", "retries": 0})
+    says(product, "whole", b"ready")
+    found = log(product, "whole").replace(b"\r", b"")
+    assert b"from the image\ndata\n" in found
+    assert b'#cloud-config\n{"word": "s3cret-word"}' in found
+    port = instance(product, "whole").ports["web"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
+        assert answer.read() == b"served\n"
+    power(product, "whole", "stop", "stopped")
+    power(product, "whole", "start", "running")
+    product.wait_until(lambda: log(product, "whole").count(b"ready") == 2, within_s=BOOT_S)
+    assert b"data written" in log(product, "whole")
+    product.client.workloads.cancel("default", "whole")
+    product.wait_until(is_state(product, "whole", "cancelled"), within_s=BOOT_S)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,22 @@
 """The node's QEMU, images and bridges, watched: they come and go."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
+import grpc
+
+from roost.agent.files.client import Call
 from roost.agent.files.job import in_thread
 from roost.agent.log import log
 from roost.drivers.qemu.host import MachineHost, QemuProgram
 from roost.drivers.qemu.probe import find_qemu, look_again
-from roost.keeper.machines.retention import sweep
+from roost.drivers.qemu.request import instance_of
+from roost.keeper.machines.retention import sweep, used
+from roost.wire import agent_pb2 as pb
 
+MACHINES_MAX = 1_000  # in one question, as servers take them
 LOOK_S = 30.0  # between two looks
 FIRST_S_MAX = 1.0  # to ask QEMU for its release takes 0.1 s; after that the node begins without machines
 
@@ -18,12 +25,16 @@ class MachineWatch:
     """`changed` is called with what machines are made with, when that has changed.
 
     `named`: images and bridges as the operator named them. `wanted`: a program, `auto` or `none`.
+    `call`: to the server.
     """
 
-    def __init__(self, named: MachineHost, wanted: str, arch: str, changed: Callable[[MachineHost], None]) -> None:
+    def __init__(
+        self, named: MachineHost, wanted: str, arch: str, call: Call, changed: Callable[[MachineHost], None]
+    ) -> None:
         self._named = named
         self._wanted = wanted
         self._arch = arch
+        self._call = call
         self._changed = changed
         self._qemu: QemuProgram | None = None
         self._host = MachineHost(named.directory)
@@ -38,10 +49,32 @@ class MachineWatch:
         if self._first is not None:
             await self._first
         while True:
-            for path in await in_thread("qemu", lambda: sweep(self._named.directory, time.time())):
-                log(f"virtual machines: removed {path}, which is not kept any longer")
+            await self.tidy()
             await asyncio.sleep(LOOK_S)
             await self.probe()
+
+    async def tidy(self) -> None:
+        """Remove disks whose retention is over. It counts from when the server says that their machine has ended:
+        a node that was off for a day still has those of its machines."""
+        root = self._named.directory
+        names = [name for name in await in_thread("qemu", lambda: listed(root)) if instance_of(name) is not None]
+        for first in range(0, len(names), MACHINES_MAX):
+            try:
+                live = await self._ask(names[first : first + MACHINES_MAX])
+            except (grpc.RpcError, ConnectionError):
+                return  # nothing is removed without the word of a server
+            for name in live:
+                used(f"{root}/{name}")
+        for path in await in_thread("qemu", lambda: sweep(root, time.time())):
+            log(f"virtual machines: removed {path}, whose retention is over")
+
+    async def _ask(self, names: list[str]) -> list[str]:
+        """Those of machines that may start again."""
+        known = {found: name for name in names if (found := instance_of(name)) is not None}
+        asked = [pb.MachineName(workload=workload, serial=serial, index=index) for workload, serial, index in known]
+        data = await self._call("LiveMachines", pb.LiveMachinesRequest(machines=asked).SerializeToString())
+        live = [(item.workload, item.serial, item.index) for item in pb.LiveMachinesReply.FromString(data).machines]
+        return [known[item] for item in live if item in known]
 
     async def probe(self) -> None:
         if self._qemu is None:
@@ -64,3 +97,7 @@ class MachineWatch:
         ):
             for name in before.keys() - now.keys():
                 log(f"virtual machines: the {kind} {name} is gone ({before[name]})")
+
+
+def listed(directory: str) -> list[str]:
+    return sorted(os.listdir(directory)) if os.path.isdir(directory) else []

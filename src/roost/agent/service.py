@@ -95,7 +95,7 @@ class Service:
         known = self.machine.logs
         self.images = ImageCache(Path(directory, "images.json"), image_disk_percent, lambda token: token in known)
         self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed, self.images)
-        self.machines = MachineWatch(machines, qemu, facts.arch, self._machines_changed)
+        self.machines = MachineWatch(machines, qemu, facts.arch, self.link.call, self._machines_changed)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()

@@ -43,6 +43,76 @@ class WhoRequest(_message.Message):
 Global___WhoRequest: _TypeAlias = WhoRequest  # noqa: Y015
 
 @_typing.final
+class LiveMachinesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineName]:
+        """at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        machines: _abc.Iterable[Global___MachineName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveMachinesRequest: _TypeAlias = LiveMachinesRequest  # noqa: Y015
+
+@_typing.final
+class LiveMachinesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MACHINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineName]:
+        """of those that were asked for"""
+
+    def __init__(
+        self,
+        *,
+        machines: _abc.Iterable[Global___MachineName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["machines", b"machines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveMachinesReply: _TypeAlias = LiveMachinesReply  # noqa: Y015
+
+@_typing.final
+class MachineName(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    """PROJECT/NAME"""
+    serial: _builtins.int
+    index: _builtins.int
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        serial: _builtins.int = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "serial", b"serial", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineName: _TypeAlias = MachineName  # noqa: Y015
+
+@_typing.final
 class Leads(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

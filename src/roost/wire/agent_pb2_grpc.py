@@ -84,6 +84,11 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.CopyReport.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.CopyReported.FromString,
                 _registered_method=True)
+        self.LiveMachines = channel.unary_unary(
+                '/roost.agent.v1.Agents/LiveMachines',
+                request_serializer=roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.LiveMachinesReply.FromString,
+                _registered_method=True)
         self.Who = channel.unary_unary(
                 '/roost.agent.v1.Agents/Who',
                 request_serializer=roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
@@ -163,6 +168,13 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LiveMachines(self, request, context):
+        """Of the virtual machines whose disks a node has, those that may start again there. Others have ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Who(self, request, context):
         """Whether this server leads.
         """
@@ -222,6 +234,11 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.ReportCopy,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.CopyReport.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.CopyReported.SerializeToString,
+            ),
+            'LiveMachines': grpc.unary_unary_rpc_method_handler(
+                    servicer.LiveMachines,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.LiveMachinesReply.SerializeToString,
             ),
             'Who': grpc.unary_unary_rpc_method_handler(
                     servicer.Who,
@@ -499,6 +516,33 @@ class Agents:
             '/roost.agent.v1.Agents/ReportCopy',
             roost_dot_wire_dot_agent__pb2.CopyReport.SerializeToString,
             roost_dot_wire_dot_agent__pb2.CopyReported.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LiveMachines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/LiveMachines',
+            roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.LiveMachinesReply.FromString,
             options,
             channel_credentials,
             insecure,

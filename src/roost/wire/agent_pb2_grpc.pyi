@@ -60,6 +60,8 @@ class AgentsStub:
     """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
     ReportCopy: _grpc.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]
     """The outcome of one copy. Its files go through the calls above, before it."""
+    LiveMachines: _grpc.UnaryUnaryMultiCallable[_agent_pb2.LiveMachinesRequest, _agent_pb2.LiveMachinesReply]
+    """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
     Who: _grpc.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]
     """Whether this server leads."""
 
@@ -86,6 +88,8 @@ class AgentsAsyncStub(AgentsStub):
     """The copies into and out of runs that this node is to carry out; an answer says when to ask."""
     ReportCopy: _aio.UnaryUnaryMultiCallable[_agent_pb2.CopyReport, _agent_pb2.CopyReported]  # type: ignore[assignment]
     """The outcome of one copy. Its files go through the calls above, before it."""
+    LiveMachines: _aio.UnaryUnaryMultiCallable[_agent_pb2.LiveMachinesRequest, _agent_pb2.LiveMachinesReply]  # type: ignore[assignment]
+    """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
     Who: _aio.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]  # type: ignore[assignment]
     """Whether this server leads."""
 
@@ -169,6 +173,14 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.CopyReported, _abc.Awaitable[_agent_pb2.CopyReported]]:
         """The outcome of one copy. Its files go through the calls above, before it."""
+
+    @_abc_1.abstractmethod
+    def LiveMachines(
+        self,
+        request: _agent_pb2.LiveMachinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.LiveMachinesReply, _abc.Awaitable[_agent_pb2.LiveMachinesReply]]:
+        """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
 
     @_abc_1.abstractmethod
     def Who(

@@ -10,7 +10,7 @@ import pytest
 
 from roost.drivers.container.images import ImageUnavailable
 from roost.drivers.qemu.host import MachineHost, MachineWanted, QemuProgram
-from roost.drivers.qemu.request import NoQemu, find_files, machine, machine_name, sources_of
+from roost.drivers.qemu.request import NoQemu, find_files, instance_of, machine, machine_name, sources_of
 from roost.drivers.qemu.seed import seed
 from roost.model.errors import Invalid
 from roost.model.protocol import Run
@@ -67,6 +67,8 @@ def test_names_and_addresses_stay_with_an_instance(tmp_path: Path) -> None:
     made = [machine(host(tmp_path), document, item, "/w").network.mac for item in (run, again, other)]
     assert made[0] == made[1] != made[2] and made[0].startswith("52:54:00:")
     assert machine_name(run) == machine_name(again) != machine_name(other)
+    assert [instance_of(machine_name(item)) for item in (run, other)] == [("default/db", 3, 2), ("default/db", 3, 1)]
+    assert [instance_of(name) for name in ("lost+found", "a.b.c", "a~b.1", "a.1.2")] == [None] * 4
 
 
 def test_the_disk_of_an_image_takes_the_room_that_was_asked_for(tmp_path: Path) -> None:

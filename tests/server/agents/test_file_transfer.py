@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.message import Message
 
 from roost.files.manifest import FileEntry, FolderEntry, Manifest, encode
+from roost.model.keys import workload_key
 from roost.model.protocol import Run
 from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs
 from roost.ports.blobs import CHUNK_BYTES_MAX, digest_of
@@ -253,3 +254,21 @@ async def test_a_cache_is_of_runs_that_have_one_on_their_node() -> None:
         assert await refusal(saved(agent, run.token, "k", problem="lazy")) is invalid
     async with running() as (_, agent, run):
         assert await refusal(restored(agent, run.token, "k")) is denied
+
+
+async def test_a_node_learns_which_of_its_machines_may_start_again() -> None:
+    async with running(inputs=[], outputs=[]) as (made, agent, run):
+        serial = made.engine.state.workloads[workload_key("default", "job")].serial
+
+        async def live(*names: tuple[str, int, int], of: Played = agent) -> list[tuple[str, int, int]]:
+            machines = [pb.MachineName(workload=name, serial=number, index=index) for name, number, index in names]
+            request = pb.LiveMachinesRequest(machines=machines)
+            reply = await call(of, "LiveMachines", request, pb.LiveMachinesReply)
+            return [(item.workload, item.serial, item.index) for item in reply.machines]
+
+        mine, others = ("default/job", serial, 0), [("default/job", serial + 1, 0), ("default/job", serial, 1)]
+        assert await live(mine, *others, ("default/gone", 1, 0), ("", -1, -1)) == [mine]
+        assert await refusal(live(*[mine] * 1_001)) is grpc.StatusCode.INVALID_ARGUMENT
+        await agent.beat(ended(run))
+        await made.until(lambda: made.instance().state == "succeeded")
+        assert await live(mine) == []

@@ -66,6 +66,14 @@ def machine_name(run: Run) -> str:
     return f"{run.workload.replace('/', '~')}.{run.serial}.{run.index}"
 
 
+def instance_of(name: str) -> tuple[str, int, int] | None:
+    """The inverse: workload, serial and index. None: it is the name of no machine."""
+    workload, *numbers = name.replace("~", "/", 1).rsplit(".", 2)
+    if len(numbers) != 2 or "/" not in workload or not all(map(str.isdecimal, numbers)):
+        return None
+    return workload, int(numbers[0]), int(numbers[1])
+
+
 def find_files(wanted: MachineWanted) -> Machine:
     """The machine with the files it is made of, each checked. Raises ImageUnavailable. Blocks."""
     found = wanted.machine

@@ -13,9 +13,10 @@ import msgspec
 from google.protobuf.message import Message
 
 from roost.core.orders import run_order
+from roost.core.state.state import State, awaits_agents
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError, TooMuch
 from roost.model.events import RestoreCache, SaveCache
-from roost.model.keys import split_workload_key
+from roost.model.keys import instance_key, split_workload_key, workload_key
 from roost.model.limits import CACHE_KEY_BYTES_MAX, TEXT_LENGTH_MAX
 from roost.model.protocol import Beat, Hello, Report
 from roost.model.records.cache import CacheFound, CacheProblem
@@ -23,6 +24,7 @@ from roost.model.records.files import OutputGap, OutputProblem, Outputs
 from roost.model.records.instance import Instance
 from roost.model.spec.document import cache_in
 from roost.model.spec.files import CACHE_RESTORE_MAX, is_cache_key
+from roost.model.states import FINISHED
 from roost.ports.blobs import (
     CHUNK_BYTES_MAX,
     BlobsUnavailable,
@@ -46,6 +48,7 @@ from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_copy, unpack_copy_report
 
 CALLS_MAX = 32  # at once: 8 MiB each
+MACHINES_MAX = 1_000  # in one question, of 100 bytes each
 PIECES_MAX = 10_000  # in one call
 SET_HOLD_MS = 600_000  # a set of outputs that is whole, until its report comes
 VERIFY_SHARE = 2  # of a lease, for outputs that a report names: its agent is not answered meanwhile
@@ -78,6 +81,7 @@ class FileTransfer:
             "SaveCache": self._handler(door, pb.SaveCacheRequest, self.save_cache),
             "TakeCopies": self._handler(door, pb.TakeCopiesRequest, self.take_copies),
             "ReportCopy": self._handler(door, pb.CopyReport, self.report_copy),
+            "LiveMachines": self._handler(door, pb.LiveMachinesRequest, self.live_machines),
         }
         return {name: grpc.unary_unary_rpc_method_handler(call) for name, call in calls.items()}
 
@@ -163,6 +167,17 @@ class FileTransfer:
         check_copy_report(report)
         await self.copying.reported(node, report)
         return pb.CopyReported()
+
+    async def live_machines(self, node: str, request: pb.LiveMachinesRequest) -> pb.LiveMachinesReply:
+        """A server that does not know all workloads yet refuses: the disks of one that it forgets would go."""
+        self._require_lead()
+        if len(request.machines) > MACHINES_MAX:
+            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, f"at most {MACHINES_MAX} machines in one question")
+        state = self._engine.state
+        if awaits_agents(state):
+            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, "the server still waits for the agents of its nodes")
+        live = [item for item in request.machines if _may_start(state, node, item)]
+        return pb.LiveMachinesReply(machines=live)
 
     async def restore_cache(self, node: str, request: pb.RestoreCacheRequest) -> pb.RestoreCacheReply:
         """Answer with an entry, which is held, and which this attempt may get from then on."""
@@ -337,3 +352,14 @@ def _owner(token: int) -> str:
 
 def _project(workload: str) -> str:
     return split_workload_key(workload)[0]
+
+
+def _may_start(state: State, node: str, machine: pb.MachineName) -> bool:
+    """Whether an attempt of this instance goes on at this node, or may follow there."""
+    workload = state.workloads.get(workload_key(*split_workload_key(machine.workload)))
+    if workload is None or workload.serial != machine.serial or workload.finished_ms:
+        return False
+    instance = state.instances.get(instance_key(machine.workload, machine.index))
+    if instance is None:
+        return machine.index < workload.count
+    return instance.state not in FINISHED and (instance.node or instance.home) in ("", node)
