@@ -18,6 +18,7 @@ from roost.agent.health.runner import Checks
 from roost.agent.logs.spool import Spool
 from roost.agent.machines import MachineWatch
 from roost.agent.service import Service, agent_tasks
+from roost.agent.tunnels.tunnels import NodeTunnels
 from roost.drivers.fake import at_once
 from roost.model.records.node import Facts
 from tests.agent.agent_harness import PacedDriver, agent, until
@@ -96,7 +97,7 @@ def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[
 KINDS = {
     "logs": (Spool, "run"), "health": (Checks, "run"), "sweep": (Service, "_sweep"),
     "renewal": (agent_service, "keep_renewed"), "files": (Transfers, "run"), "engine": (EngineWatch, "run"),
-    "copies": (Copies, "run"), "machines": (MachineWatch, "run"),
+    "copies": (Copies, "run"), "machines": (MachineWatch, "run"), "tunnels": (NodeTunnels, "run"),
 }  # fmt: skip
 
 

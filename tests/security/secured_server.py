@@ -20,6 +20,7 @@ from roost.server.cluster.peers import ClusterMember
 from roost.server.config import ServerConfig
 from roost.server.feed.change_log import Watch
 from roost.server.pki.certificates import Certificates
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.stores.memory import MemoryStore
 from tests.certified import CHANNEL, another_authority, authority, channel_to, new_bundle, server_credentials
 from tests.security.callers import LEASE_MS
@@ -45,7 +46,7 @@ class SecuredServer(InprocessServer):
         if blobs is not None:
             self.logs.machine.tails = blobs
         transfer = FileTransfer(self.engine, self.files, self.context.reading, self.copying)
-        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
+        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer, TunnelBroker(self.engine, None))
         self.perform.streams = self.gateway
         self.team = ClusterMember(
             store, ServerConfig(store="etcd://server", data=Path("."), admin_token=TOKEN), 1, self.engine.clock.now_ms

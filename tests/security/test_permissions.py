@@ -51,6 +51,8 @@ TABLE = [
     Row("approve", "POST", "/v1/workloads/{p}/job/approve", "submitter", "project", None, (409,)),
     Row("post_result", "POST", "/v1/workloads/{p}/job/instances/0/result", "submitter", "project",
         {"token": 1, "code": 0}, (404, 409)),
+    Row("open_tunnel", "POST", "/v1/workloads/{p}/job/instances/0/tunnels", "submitter", "project", {"argv": ["true"]},
+        (404, 409)),
     Row("copy_files", "PUT", f"/v1/workloads/{{p}}/job/instances/0/copies/{'0' * 32}", "submitter", "project", {},
         (404, 409)),
     Row("end_copy", "DELETE", f"/v1/workloads/{{p}}/job/instances/0/copies/{'0' * 32}", "submitter", "project", None,

@@ -33,6 +33,7 @@ from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
 from roost.server.pki.secrets import Secrets
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.stores.memory import Memory, MemoryStore
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, unpack_server
@@ -52,7 +53,7 @@ class GatewayServer:
         self.files = Files(memory_blobs(), self.engine.clock.now_ms, lambda: self.engine.machine.epoch)
         self.copying = Copying(self.engine, self.files, Questions(self.engine))
         transfer = FileTransfer(self.engine, self.files, Questions(self.engine), self.copying)
-        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer)
+        self.gateway = Gateway(self.engine, self.logs, self.secrets, transfer, TunnelBroker(self.engine, None))
         # Every certificate of the CA is known, as after a restart that forgot; strict: only nodes that joined.
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)
         self.port = 0

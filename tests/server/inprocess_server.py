@@ -39,6 +39,7 @@ from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
 from roost.stores.memory import MemoryStore
@@ -159,6 +160,7 @@ class InprocessServer:
             self.files,
             self.copying,
             self.blob_keys,
+            TunnelBroker(self.engine, history),
             history,
         )
         self.dispatcher = Dispatcher(self.context)

@@ -54,7 +54,17 @@ async def test_a_task_that_the_server_needs_ends_the_server(work: Callable[[], A
 
 # --- every task of a real server, ended in turn ----------------------------------------------------------------------
 
-RESTARTED = ("watchdog", "certificates", "webhooks", "controllers' health", "files", "blob keys", "copies", "logs")
+RESTARTED = (
+    "watchdog",
+    "certificates",
+    "webhooks",
+    "controllers' health",
+    "files",
+    "blob keys",
+    "copies",
+    "tunnels",
+    "logs",
+)
 FATAL = ("engine", "api")
 
 

@@ -27,6 +27,9 @@ from roost.agent.logs.spool import Spool
 from roost.agent.machines import MachineWatch
 from roost.agent.prepare import NO_MACHINES, IsolationOf, not_isolated
 from roost.agent.results import ResultFiles
+from roost.agent.tunnels.command import RunPlace
+from roost.agent.tunnels.place import place_of
+from roost.agent.tunnels.tunnels import NodeTunnels
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.image_cache import ImageCache
 from roost.drivers.container.images import ImageFound, ImageUnavailable
@@ -38,7 +41,7 @@ from roost.keeper.processes import MARK
 from roost.model.protocol import PowerOrder, Usage
 from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.model.records.node import Facts
-from roost.ports.driver import Driver, Event, KnownRuns, Machine, RunRequest, Started
+from roost.ports.driver import Driver, Ended, Event, KnownRuns, Machine, RunRequest, Started, StepBegan
 from roost.supervisor import SupervisedTasks, Work
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
@@ -76,7 +79,9 @@ class Service:
         self._identity = NodeIdentity(directory)
         self._usage = usage
         self.tasks = agent_tasks()
-        self.link = AgentStream(self.machine, self._identity, self._perform, self._measure, self._look_for_copies)
+        self.link = AgentStream(
+            self.machine, self._identity, self._perform, self._measure, self._look_for_copies, self._look_for_tunnels
+        )
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.files = Transfers(
             directory,
@@ -97,6 +102,7 @@ class Service:
         self.engine = EngineWatch(node, engine_sockets, self._is_live, self._engine_changed, self.images)
         self.machines = MachineWatch(machines, qemu, facts.arch, self.link.call, self._machines_changed)
         self.checks = Checks(self._probed)
+        self.tunnels = NodeTunnels(self.link.call, self.link.own_channel, self.actor.is_running, self._place_of)
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -119,7 +125,7 @@ class Service:
         """What an agent does beside its connection, each restarted when it ends."""
         return {
             "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep, "files": self.files.run,
-            "copies": self.copies.run, "engine": self.engine.run,
+            "copies": self.copies.run, "tunnels": self.tunnels.run, "engine": self.engine.run,
             "machines": self.machines.run,
             "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
         }  # fmt: skip
@@ -129,12 +135,16 @@ class Service:
 
     def reported(self, event: Event) -> None:
         match event:
-            case Started(id, pid):
+            case Started(id, pid) | StepBegan(id=id, pid=pid) if pid:
                 self.checks.entered(int(id), pid)
+                self.tunnels.entered(int(id), pid)
             case KnownRuns(runs=runs):
                 for run in runs:
                     if run.id.isdecimal():
                         self.checks.entered(int(run.id), run.pid)
+                        self.tunnels.entered(int(run.id), run.pid)
+            case Ended(id) if id.isdecimal():
+                self.tunnels.left(int(id))
         self._perform(self.machine.happened(self._results.added(event), now_ms()))
 
     def _probed(self, token: int, problem: str) -> None:
@@ -188,6 +198,13 @@ class Service:
 
     def _look_for_copies(self) -> None:
         self.copies.wake()
+
+    def _look_for_tunnels(self) -> None:
+        self.tunnels.wake()
+
+    def _place_of(self, token: int, pid: int) -> RunPlace:
+        run, node = self.actor.attempts[token].run, self.actor.node
+        return place_of(run, pid, node, self._directory, self._mark, self.machine.isolation)
 
     def _fetched(self, token: int, failure: InputFailure | None, found: Found | None) -> None:
         image = found if isinstance(found, ImageFound) else None

@@ -34,6 +34,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "outputs": ("files.outputs:outputs", "List the files that a workload left."),
         "get": ("files.outputs:get", "Fetch the files that a workload left."),
         "cp": ("files.copy:cp", "Copy files into or out of a running instance."),
+        "exec": ("inside.exec:exec_", "Run a command inside a running instance."),
+        "port-forward": ("inside.port_forward:port_forward", "Forward ports of this machine to a running instance."),
         "blobs": ("files.blobs:blobs", "List, send, fetch and delete files that have a name."),
         "vm": ("work.vm:vm", "List virtual machines; start, stop, pause, resume, reboot and reset them."),
         "services": ("work.services:services", "List addresses of services, and which replicas are ready."),

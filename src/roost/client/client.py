@@ -5,6 +5,7 @@ from roost.client.caches import Caches
 from roost.client.files.calls import FileCalls, NamedFileCalls
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
+from roost.client.tunnels import TunnelCalls
 from roost.client.usage import UsageCalls
 from roost.client.vms import VmCalls
 from roost.schema.access.roles import LoginView, WhoamiView
@@ -29,6 +30,7 @@ class Client(Namespace):
         self.vms = VmCalls(transport)
         self.files = FileCalls(transport)
         self.named_files = NamedFileCalls(transport)
+        self.tunnels = TunnelCalls(transport)
         self.caches = Caches(transport)
         self.usage = UsageCalls(transport)
         self.changes = wait.ChangeCalls(transport)

@@ -17,6 +17,8 @@ from roost.schema.errors import ErrorView
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from websockets.sync.client import ClientConnection
+
 CONNECT_TIMEOUT_S = 5.0  # a host that has not accepted by then will not
 CALL_TIMEOUT_S = 60.0  # a batch of 10,000 workloads on a busy disk takes seconds, never this
 # A host whose system confirms nothing for about as long is cut off, and no answer will come. One that is merely slow
@@ -30,6 +32,9 @@ ALIVE = (
 IDLE_REUSE_S = 2.0  # servers drop idle connections after 5 s; a POST must not meet one that is just being dropped
 ERROR_BYTES_MAX = 64 * 1024  # an error is a sentence; whatever is longer comes from a proxy
 BLOCK_BYTES = 1 << 20  # of a download, held in memory; smaller blocks cost more calls
+MESSAGE_BYTES_MAX = 1 << 20  # of a WebSocket; ours are of 64 KiB
+HANDSHAKE_TIMEOUT_S = 20.0  # a standby looks for its leader first
+PING_S = 20.0  # keeps proxies from ending a WebSocket that is silent
 JSON, BYTES = "application/json", "application/octet-stream"
 
 Query = Mapping[str, str | int | bool | Sequence[str] | None]
@@ -135,6 +140,27 @@ class Transport:
             if isinstance(error, OSError):
                 raise self._unreachable(error) from None
             raise
+
+    def web_socket(self, path: str) -> "ClientConnection":
+        """On a connection of its own, to the server that answered last. Raises ApiError, Unreachable."""
+        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.sync.client import connect
+
+        connection = self._connect()
+        sock, connection.sock = connection.sock, None
+        target = f"ws://{self._places[self._at].netloc}{self._target(path, None)}"  # the socket has its TLS already
+        try:
+            return connect(
+                target, sock=sock, proxy=None, compression=None, additional_headers=self._headers,
+                user_agent_header=None, max_size=MESSAGE_BYTES_MAX, open_timeout=HANDSHAKE_TIMEOUT_S,
+                ping_interval=PING_S, ping_timeout=None, close_timeout=CONNECT_TIMEOUT_S, legacy=True,
+            )  # fmt: skip
+        except InvalidStatus as error:
+            sock.close()
+            raise _reported(error.response.status_code, bytes(error.response.body or b"")) from None
+        except (InvalidHandshake, OSError) as error:
+            sock.close()
+            raise self._unreachable(error) from None
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 MARK = "ROOST_KEEPER"  # everything a keeper starts carries its directory here
 RUN_MARK = "ROOST_RUN"  # ... and a run its id, so that what left its process group can still be found
+COMMAND_MARK = "ROOST_COMMAND"  # the id of a command that was started inside a run, beside it
 AGENT_MARK = "ROOST_KEEPER_SOCK"  # only the agent, and what the agent starts itself
 PORTS_MARK = "ROOST_KEEPER_PORTS"  # for the agent: FIRST-LAST, the ports of its node
 

@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 
-_MESSAGES = {
+MESSAGES = {
     errno.ENOENT: "no such program (or its interpreter is missing)",
     errno.EACCES: "not executable, or on a filesystem that forbids it",
     errno.ENOEXEC: "not a program this machine can run (a script needs a #! line)",
@@ -26,7 +26,7 @@ def start(argv: list[str], env: dict[str, str], out: int, err: int, ignored: lis
     try:
         return os.posix_spawn(path, argv, env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored)
     except OSError as error:
-        raise SpawnRefused(f"{argv[0]}: {_MESSAGES.get(error.errno or 0, error.strerror)}") from error
+        raise SpawnRefused(f"{argv[0]}: {MESSAGES.get(error.errno or 0, error.strerror)}") from error
     except ValueError as error:  # a NUL inside, or half a surrogate pair
         raise SpawnRefused(f"{argv[0]}: {error}") from error
 

@@ -331,3 +331,23 @@ class TemplateApplied(TemplateView, frozen=True, kw_only=True):
 
 class TemplatePage(Page[TemplateView, str], frozen=True):
     """Templates by project and name, each with its newest version; first those that are shared."""
+
+
+class TunnelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tunnel leads to: a command that it starts in the run, or one of the run's ports."""
+
+    argv: list[str] = []  # of a command
+    terminal: bool = False  # the command has a terminal; its stdout and stderr are one stream then
+    rows: int = 0  # of the terminal
+    columns: int = 0
+    term: str = ""  # the kind of terminal (TERM)
+    port: str = ""  # the name of a port of the document, or its number
+
+
+class TunnelView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tunnel that waits for its client: connect to `/v1/tunnels/ID` by WebSocket within 15 seconds."""
+
+    id: str
+    instance: str
+    node: str
+    port: int = 0  # of the node

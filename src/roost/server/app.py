@@ -40,6 +40,7 @@ from roost.server.files.store import Files
 from roost.server.history.service import History, SharedHistory
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
+from roost.server.http.tunnels import TunnelApp
 from roost.server.logs.ends import end_to_seal
 from roost.server.logs.hub import LogHub
 from roost.server.logs.machine import LogEnd
@@ -55,6 +56,7 @@ from roost.server.pki.secrets import Secrets
 from roost.server.pki.tls import ServerTls
 from roost.server.plugins import load_plugins
 from roost.server.polling import polling
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.server.waiting import unless
 from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
@@ -96,6 +98,7 @@ class Parts(NamedTuple):
     collection: Collection
     copying: Copying
     blob_keys: BlobKeys
+    tunnels: TunnelBroker
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -187,6 +190,7 @@ async def _live(
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
         collecting = group.create_task(tasks.keep("files", parts.collection.run))
         copying = group.create_task(tasks.keep("copies", parts.copying.run))
+        tunnelling = group.create_task(tasks.keep("tunnels", parts.tunnels.run))
         keys = group.create_task(tasks.keep("blob keys", parts.blob_keys.run))
         sealing = group.create_task(tasks.keep("logs", partial(parts.logs.run, partial(_end_of, parts.engine))))
         serve_api = partial(parts.web.serve, sockets=[listener])
@@ -198,6 +202,7 @@ async def _live(
             on_ready(port, agents_port)
         await stopping.wait()
         renewing.cancel()
+        tunnelling.cancel()
         log.info("stopping")
         parts.watch.close()
         if parts.history is not None:
@@ -237,7 +242,8 @@ def _assemble(
     )  # fmt: skip
     reading = Questions(engine, forks.start)
     copying = Copying(engine, files, reading)
-    gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading, copying))
+    tunnels = TunnelBroker(engine, history)
+    gateway = Gateway(engine, logs, secrets, FileTransfer(engine, files, reading, copying), tunnels)
     perform.streams = gateway
     if history is not None and history.shared is not None:
         history.shared.epoch = engine.sure_epoch
@@ -252,18 +258,20 @@ def _assemble(
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        reading, hooks, files, copying, blob_keys, history, peers,
+        reading, hooks, files, copying, blob_keys, tunnels, history, peers,
         controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
         peers.answer = partial(answer, context)
-    dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
+        peers.tunnel_client = tunnels.serve_client
+    forwarder = Forwarder(engine, peers) if peers is not None else None
+    dispatcher = Dispatcher(context, forwarder)
     controllers = Controllers(dispatcher) if config.controllers else None
-    web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
+    web = Web(AuthMiddleware(TunnelApp(make_api(dispatcher), tunnels, engine, forwarder), auth), GRACE_S)
     collection = Collection(engine, files, logs, place.objects, named_in_state, identity_of)
     return Parts(
         engine, logs, gateway, watch, web, joining, secrets, history, team, hooks, controllers, collection, copying,
-        blob_keys,
+        blob_keys, tunnels,
     )  # fmt: skip
 
 

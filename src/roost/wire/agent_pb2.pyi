@@ -483,6 +483,7 @@ class Answer(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     UNSURE_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
+    TUNNELS_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     acknowledged: _builtins.int
@@ -495,6 +496,8 @@ class Answer(_message.Message):
     """the server cannot reach its store: another one may lead by now"""
     copies: _builtins.bool
     """ask for them with TakeCopies; agents of releases without copies do not"""
+    tunnels: _builtins.bool
+    """ask for them with TakeTunnels; agents of releases without tunnels do not"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     def __init__(
@@ -510,10 +513,11 @@ class Answer(_message.Message):
         lease_ms: _builtins.int = ...,
         unsure: _builtins.bool = ...,
         copies: _builtins.bool = ...,
+        tunnels: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "copies", b"copies", "echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "copies", b"copies", "echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session", "tunnels", b"tunnels", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1807,3 +1811,109 @@ class Renewed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Renewed: _TypeAlias = Renewed  # noqa: Y015
+
+@_typing.final
+class TakeTunnelsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTunnelsRequest: _TypeAlias = TakeTunnelsRequest  # noqa: Y015
+
+@_typing.final
+class TakeTunnelsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNNELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tunnels(self) -> _containers.RepeatedCompositeFieldContainer[Global___TunnelOrder]: ...
+    def __init__(
+        self,
+        *,
+        tunnels: _abc.Iterable[Global___TunnelOrder] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tunnels", b"tunnels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeTunnelsReply: _TypeAlias = TakeTunnelsReply  # noqa: Y015
+
+@_typing.final
+class TunnelOrder(_message.Message):
+    """A way into a run: a command in it, or one of its ports."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    ARGV_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    token: _builtins.int
+    """of the attempt"""
+    terminal: _builtins.bool
+    rows: _builtins.int
+    columns: _builtins.int
+    term: _builtins.str
+    """TERM of the command"""
+    port: _builtins.int
+    """of the node"""
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """a command; none: a port"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        token: _builtins.int = ...,
+        argv: _abc.Iterable[_builtins.str] | None = ...,
+        terminal: _builtins.bool = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+        term: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "columns", b"columns", "id", b"id", "port", b"port", "rows", b"rows", "term", b"term", "terminal", b"terminal", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelOrder: _TypeAlias = TunnelOrder  # noqa: Y015
+
+@_typing.final
+class TunnelFrame(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """in the first frame of the side that opens it"""
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelFrame: _TypeAlias = TunnelFrame  # noqa: Y015

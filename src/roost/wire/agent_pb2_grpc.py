@@ -89,6 +89,16 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.LiveMachinesReply.FromString,
                 _registered_method=True)
+        self.TakeTunnels = channel.unary_unary(
+                '/roost.agent.v1.Agents/TakeTunnels',
+                request_serializer=roost_dot_wire_dot_agent__pb2.TakeTunnelsRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.TakeTunnelsReply.FromString,
+                _registered_method=True)
+        self.Tunnel = channel.stream_stream(
+                '/roost.agent.v1.Agents/Tunnel',
+                request_serializer=roost_dot_wire_dot_agent__pb2.TunnelFrame.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.TunnelFrame.FromString,
+                _registered_method=True)
         self.Who = channel.unary_unary(
                 '/roost.agent.v1.Agents/Who',
                 request_serializer=roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
@@ -175,6 +185,20 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TakeTunnels(self, request, context):
+        """The tunnels into runs that this node is to open; an answer says when to ask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tunnel(self, request_iterator, context):
+        """One tunnel: first its id, then bytes between a client and what runs here. Each data is one frame of model/tunnels.py.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Who(self, request, context):
         """Whether this server leads.
         """
@@ -239,6 +263,16 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.LiveMachines,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.LiveMachinesReply.SerializeToString,
+            ),
+            'TakeTunnels': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeTunnels,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.TakeTunnelsRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.TakeTunnelsReply.SerializeToString,
+            ),
+            'Tunnel': grpc.stream_stream_rpc_method_handler(
+                    servicer.Tunnel,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.TunnelFrame.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.TunnelFrame.SerializeToString,
             ),
             'Who': grpc.unary_unary_rpc_method_handler(
                     servicer.Who,
@@ -543,6 +577,60 @@ class Agents:
             '/roost.agent.v1.Agents/LiveMachines',
             roost_dot_wire_dot_agent__pb2.LiveMachinesRequest.SerializeToString,
             roost_dot_wire_dot_agent__pb2.LiveMachinesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeTunnels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/TakeTunnels',
+            roost_dot_wire_dot_agent__pb2.TakeTunnelsRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.TakeTunnelsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tunnel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/roost.agent.v1.Agents/Tunnel',
+            roost_dot_wire_dot_agent__pb2.TunnelFrame.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.TunnelFrame.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,10 @@ class AgentsStub:
     """The outcome of one copy. Its files go through the calls above, before it."""
     LiveMachines: _grpc.UnaryUnaryMultiCallable[_agent_pb2.LiveMachinesRequest, _agent_pb2.LiveMachinesReply]
     """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
+    TakeTunnels: _grpc.UnaryUnaryMultiCallable[_agent_pb2.TakeTunnelsRequest, _agent_pb2.TakeTunnelsReply]
+    """The tunnels into runs that this node is to open; an answer says when to ask."""
+    Tunnel: _grpc.StreamStreamMultiCallable[_agent_pb2.TunnelFrame, _agent_pb2.TunnelFrame]
+    """One tunnel: first its id, then bytes between a client and what runs here. Each data is one frame of model/tunnels.py."""
     Who: _grpc.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]
     """Whether this server leads."""
 
@@ -90,6 +94,10 @@ class AgentsAsyncStub(AgentsStub):
     """The outcome of one copy. Its files go through the calls above, before it."""
     LiveMachines: _aio.UnaryUnaryMultiCallable[_agent_pb2.LiveMachinesRequest, _agent_pb2.LiveMachinesReply]  # type: ignore[assignment]
     """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
+    TakeTunnels: _aio.UnaryUnaryMultiCallable[_agent_pb2.TakeTunnelsRequest, _agent_pb2.TakeTunnelsReply]  # type: ignore[assignment]
+    """The tunnels into runs that this node is to open; an answer says when to ask."""
+    Tunnel: _aio.StreamStreamMultiCallable[_agent_pb2.TunnelFrame, _agent_pb2.TunnelFrame]  # type: ignore[assignment]
+    """One tunnel: first its id, then bytes between a client and what runs here. Each data is one frame of model/tunnels.py."""
     Who: _aio.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]  # type: ignore[assignment]
     """Whether this server leads."""
 
@@ -181,6 +189,22 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.LiveMachinesReply, _abc.Awaitable[_agent_pb2.LiveMachinesReply]]:
         """Of the virtual machines whose disks a node has, those that may start again there. Others have ended."""
+
+    @_abc_1.abstractmethod
+    def TakeTunnels(
+        self,
+        request: _agent_pb2.TakeTunnelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.TakeTunnelsReply, _abc.Awaitable[_agent_pb2.TakeTunnelsReply]]:
+        """The tunnels into runs that this node is to open; an answer says when to ask."""
+
+    @_abc_1.abstractmethod
+    def Tunnel(
+        self,
+        request_iterator: _MaybeAsyncIterator[_agent_pb2.TunnelFrame],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_agent_pb2.TunnelFrame], _abc.AsyncIterator[_agent_pb2.TunnelFrame]]:
+        """One tunnel: first its id, then bytes between a client and what runs here. Each data is one frame of model/tunnels.py."""
 
     @_abc_1.abstractmethod
     def Who(

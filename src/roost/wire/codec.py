@@ -29,6 +29,7 @@ from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
 from roost.model.records.usage import RunUsage
 from roost.model.states import AttemptState, EndCause, PowerAction
+from roost.model.tunnels import TunnelOrder
 from roost.wire import agent_pb2 as pb
 
 POWER_ACTIONS = frozenset(PowerAction)
@@ -263,3 +264,13 @@ def unpack_copy_report(report: pb.CopyReport) -> CopyReport:
         _unpack_outputs(report.outputs) if report.HasField("outputs") else None, report.is_file, report.place,
         tuple(report.grown),
     )  # fmt: skip
+
+
+def pack_tunnel(order: TunnelOrder) -> pb.TunnelOrder:
+    return pb.TunnelOrder(**msgspec.structs.asdict(order))
+
+
+def unpack_tunnel(order: pb.TunnelOrder) -> TunnelOrder:
+    return TunnelOrder(
+        order.id, order.token, tuple(order.argv), order.terminal, order.rows, order.columns, order.term, order.port
+    )

@@ -282,3 +282,29 @@ class LogPiece(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogPiece: _TypeAlias = LogPiece  # noqa: Y015
+
+@_typing.final
+class TunnelPiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """with `caller`, in the first piece"""
+    caller: _builtins.str
+    data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        caller: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "data", b"data", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelPiece: _TypeAlias = TunnelPiece  # noqa: Y015

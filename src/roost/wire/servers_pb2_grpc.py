@@ -54,6 +54,11 @@ class ServersStub:
                 request_serializer=roost_dot_wire_dot_servers__pb2.LogRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_servers__pb2.LogPiece.FromString,
                 _registered_method=True)
+        self.Tunnel = channel.stream_stream(
+                '/roost.server.v1.Servers/Tunnel',
+                request_serializer=roost_dot_wire_dot_servers__pb2.TunnelPiece.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_servers__pb2.TunnelPiece.FromString,
+                _registered_method=True)
 
 
 class ServersServicer:
@@ -87,6 +92,13 @@ class ServersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tunnel(self, request_iterator, context):
+        """The client's side of a tunnel that the leader knows: first its id and caller, then frames.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +121,11 @@ def add_ServersServicer_to_server(servicer, server):
                     servicer.FetchLog,
                     request_deserializer=roost_dot_wire_dot_servers__pb2.LogRequest.FromString,
                     response_serializer=roost_dot_wire_dot_servers__pb2.LogPiece.SerializeToString,
+            ),
+            'Tunnel': grpc.stream_stream_rpc_method_handler(
+                    servicer.Tunnel,
+                    request_deserializer=roost_dot_wire_dot_servers__pb2.TunnelPiece.FromString,
+                    response_serializer=roost_dot_wire_dot_servers__pb2.TunnelPiece.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +236,33 @@ class Servers:
             '/roost.server.v1.Servers/FetchLog',
             roost_dot_wire_dot_servers__pb2.LogRequest.SerializeToString,
             roost_dot_wire_dot_servers__pb2.LogPiece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tunnel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/roost.server.v1.Servers/Tunnel',
+            roost_dot_wire_dot_servers__pb2.TunnelPiece.SerializeToString,
+            roost_dot_wire_dot_servers__pb2.TunnelPiece.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class ServersStub:
     """An operation of a client that only the leader can perform."""
     FetchLog: _grpc.UnaryStreamMultiCallable[_servers_pb2.LogRequest, _servers_pb2.LogPiece]
     """The bytes of a log that this server has, in pieces; none: it has no such log."""
+    Tunnel: _grpc.StreamStreamMultiCallable[_servers_pb2.TunnelPiece, _servers_pb2.TunnelPiece]
+    """The client's side of a tunnel that the leader knows: first its id and caller, then frames."""
 
 @_typing.type_check_only
 class ServersAsyncStub(ServersStub):
@@ -54,6 +56,8 @@ class ServersAsyncStub(ServersStub):
     """An operation of a client that only the leader can perform."""
     FetchLog: _aio.UnaryStreamMultiCallable[_servers_pb2.LogRequest, _servers_pb2.LogPiece]  # type: ignore[assignment]
     """The bytes of a log that this server has, in pieces; none: it has no such log."""
+    Tunnel: _aio.StreamStreamMultiCallable[_servers_pb2.TunnelPiece, _servers_pb2.TunnelPiece]  # type: ignore[assignment]
+    """The client's side of a tunnel that the leader knows: first its id and caller, then frames."""
 
 class ServersServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -87,5 +91,13 @@ class ServersServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_servers_pb2.LogPiece], _abc.AsyncIterator[_servers_pb2.LogPiece]]:
         """The bytes of a log that this server has, in pieces; none: it has no such log."""
+
+    @_abc_1.abstractmethod
+    def Tunnel(
+        self,
+        request_iterator: _MaybeAsyncIterator[_servers_pb2.TunnelPiece],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_servers_pb2.TunnelPiece], _abc.AsyncIterator[_servers_pb2.TunnelPiece]]:
+        """The client's side of a tunnel that the leader knows: first its id and caller, then frames."""
 
 def add_ServersServicer_to_server(servicer: ServersServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -58,7 +58,7 @@ class AgentStream:
 
     def __init__(
         self, machine: AgentMachine, identity: NodeIdentity, perform: Perform, usage: Callable[[], Usage | None],
-        look_for_copies: Callable[[], None] = lambda: None,
+        look_for_copies: Callable[[], None] = lambda: None, look_for_tunnels: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.address = ""  # of the channel
         self._machine = machine
@@ -67,6 +67,7 @@ class AgentStream:
         self._perform = perform
         self._usage = usage
         self._look_for_copies = look_for_copies
+        self._look_for_tunnels = look_for_tunnels
         self._channel: grpc.aio.Channel | None = None
         self._shown: Bundle | None = None  # on that channel
         self._stale: list[grpc.aio.Channel] = []  # with streams that began before a renewal
@@ -135,6 +136,12 @@ class AgentStream:
         answer = await self._channel_now().unary_unary(f"{SERVICE}/{method}")(request, timeout=CALL_S_MAX)
         return bytes(answer)
 
+    def own_channel(self) -> grpc.aio.Channel:
+        """A connection to the server for one purpose; its owner closes it. Raises ConnectionError, as `call` does."""
+        self._channel_now()
+        assert self._shown is not None
+        return self.open_channel(self._shown)
+
     def _channel_now(self) -> grpc.aio.Channel:
         try:
             bundle = self._certificate()
@@ -196,6 +203,8 @@ class AgentStream:
                 )
                 if packed.answer.copies:
                     self._look_for_copies()
+                if packed.answer.tunnels:
+                    self._look_for_tunnels()
             writing.cancel()
 
     async def _write(self, call: Call, frames: asyncio.Queue[link.SendFrame]) -> None:

@@ -5,17 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roost.client.namespace import Namespace, Noun, path_of
+from roost.client.namespace import Namespace, Noun
+from roost.client.running import running_index
 from roost.model.limits import DEFAULT_PROJECT
 from roost.schema.files import CopyView, FileSetView, NamedFilesPage, NamedFilesView
-from roost.schema.work import InstancePage
 
 if TYPE_CHECKING:  # compression and rules of ignored files are imported by the first transfer: commands start fast
     from roost.client.files.copy import RunningInstance
     from roost.client.files.local import Paths
     from roost.files.manifest import Manifest
-
-RUNNING_SHOWN_MAX = 10  # indexes in a message
 
 Transferred = Callable[[int, int], object]  # called with the bytes that are done, and of how many
 
@@ -111,15 +109,7 @@ class FileCalls(Namespace):
     def _running(self, project: str, name: str, index: int | None) -> "RunningInstance":
         from roost.client.files.copy import RunningInstance
 
-        if index is not None:
-            return RunningInstance(project, name, index)
-        path = path_of("/v1/workloads/{}/{}/instances", project, name)
-        found = self._items(path, InstancePage, {"state": "running"}, RUNNING_SHOWN_MAX + 1)
-        if len(found) > 1:
-            listed = [f"{name}.{view.index}" for view in found[:RUNNING_SHOWN_MAX]]
-            more = ", ..." if len(found) > RUNNING_SHOWN_MAX else ""
-            raise ValueError(f"several instances run: {', '.join(listed)}{more}; name one of them")
-        return RunningInstance(project, name, found[0].index if found else 0)
+        return RunningInstance(project, name, running_index(self, project, name) if index is None else index)
 
     def manifest(self, digest: str, project: str = DEFAULT_PROJECT) -> "Manifest":
         """What is in a set of files."""

@@ -14,6 +14,7 @@ _AT_RECURSIVE = 0x8000
 _OPEN_TREE_CLONE = 1
 _SYS_OPEN_TREE, _SYS_MOUNT_SETATTR = 428, 442  # the same on every architecture, as all calls from 424 on
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 28, 38
+_PR_SET_CHILD_SUBREAPER = 36
 _NOROOT_LOCKED = 0b11  # an execve as user 0 gets no capabilities
 _CAPABILITIES_MAX = 64
 
@@ -33,6 +34,16 @@ def checked(result: int, what: str) -> int:
 
 def unshare(flags: int) -> None:
     checked(libc.unshare(flags), "unshare")
+
+
+def enter(namespace: int) -> None:
+    """That of an open file of /proc/PID/ns. One of processes is for children."""
+    checked(libc.setns(namespace, 0), "setns")
+
+
+def adopt() -> None:
+    """Become the parent of what our children leave behind."""
+    checked(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:

@@ -21,6 +21,7 @@ from roost.server.agents.file_transfer import FileTransfer
 from roost.server.agents.log_ingest import Shipping
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.agents.outbox import Outbox
+from roost.server.agents.tunnels import tunnel_handlers
 from roost.server.agents.validation import RUNS_MAX, check_beat, check_hello
 from roost.server.cluster.peers import ClusterMember
 from roost.server.engine.engine import Engine
@@ -28,6 +29,7 @@ from roost.server.logs.hub import LogHub
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.server.waiting import Gathering, TurnBudget
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
@@ -97,12 +99,15 @@ class GatewayStream:
 class Gateway:
     """Streams of agents in, events to the engine; orders of the engine out."""
 
-    def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets, transfer: FileTransfer) -> None:
+    def __init__(
+        self, engine: Engine, logs: LogHub, secrets: Secrets, transfer: FileTransfer, tunnels: TunnelBroker
+    ) -> None:
         self._engine = engine
         self._secrets = secrets
         self._transfer = transfer
         self._copying = transfer.copying
-        self._copying.wake = self.wake
+        self._tunnels = tunnels
+        self._copying.wake = self._tunnels.wake = self.wake
         self.machine = SessionMachine(engine)
         self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
@@ -129,6 +134,7 @@ class Gateway:
             "Renew": grpc.unary_unary_rpc_method_handler(self._door.renew),
             "Who": grpc.unary_unary_rpc_method_handler(self._who),
             **self._transfer.handlers(self._door),
+            **tunnel_handlers(self._tunnels, self._door),
         }
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -162,7 +168,7 @@ class Gateway:
                 self._streams[session.node].wake()
 
     def wake(self, node: str) -> None:
-        """Answer a node now: there are copies for it."""
+        """Answer a node now: there are copies or tunnels for it."""
         if (stream := self._streams.get(node)) is not None:
             stream.wake()
 
@@ -287,6 +293,8 @@ class Gateway:
                     frame.answer.unsure = True
                 if self._copying.is_due(hello.node):
                     frame.answer.copies = True
+                if self._tunnels.is_due(hello.node):
+                    frame.answer.tunnels = True
                 await context.write(frame.SerializeToString())
         except grpc.aio.BaseError:
             return  # the stream broke; its reader notices it

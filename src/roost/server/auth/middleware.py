@@ -95,9 +95,10 @@ class AuthMiddleware:
         self._share = LoopShare()  # many readers of long lists must not delay agents
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        is_http = scope["type"] == "http"
+        if not is_http and scope["type"] != "websocket":
             return
-        if scope["path"] not in OPEN_PATHS or scope["method"] == "OPTIONS":
+        if not is_http or scope["path"] not in OPEN_PATHS or scope["method"] == "OPTIONS":
             client = scope.get("client")
             where = client[0] if client else ""
             try:
@@ -107,7 +108,7 @@ class AuthMiddleware:
             except RoostError as error:
                 # Never the bearer: it may be a valid token with a letter too many.
                 self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
-                await _answer(error, send)
+                await (_answer if is_http else answer_websocket)(error, send)
                 return
         await self._share.turn()
         await self._app(scope, receive, send)
@@ -124,10 +125,15 @@ def bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes:
     raise Refused("a token is needed here")
 
 
-async def _answer(error: RoostError, send: Send) -> None:
+async def answer_websocket(error: RoostError, send: Send) -> None:
+    """In place of a WebSocket that is refused."""
+    await _answer(error, send, "websocket.")
+
+
+async def _answer(error: RoostError, send: Send, kind: str = "") -> None:
     body = encode_error(error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     is_retry = isinstance(error, NoService | TooOften)
     headers.append((b"retry-after", RETRY_AFTER_S.encode()) if is_retry else (b"www-authenticate", REALM))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{kind}http.response.start", "status": error.status, "headers": headers})
+    await send({"type": f"{kind}http.response.body", "body": body})

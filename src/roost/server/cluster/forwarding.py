@@ -24,6 +24,7 @@ from roost.server.observability import logging
 from roost.server.operations.context import Call, Context
 from roost.server.operations.permit import Scope, permit, redacted
 from roost.server.operations.table import OPERATIONS, RULES
+from roost.server.waiting import cancel
 from roost.wire import servers_pb2 as pb
 
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; the caller is spared the retry
@@ -67,6 +68,29 @@ class Forwarder:
         except StopAsyncIteration:
             raise NoService("the leader gave no answer", code="outcome_unknown") from None
         return source
+
+    async def tunnel(
+        self, leader: ServerIdentity, id: str, caller: str, read: Callable[[], Awaitable[bytes | None]],
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        """Pass the frames of a tunnel on, until either side has left."""
+        async with self._peers.tunnel(leader, pb.TunnelPiece(id=id, caller=caller)) as call:
+
+            async def forth() -> None:
+                while (data := await read()) is not None:
+                    await call.write(pb.TunnelPiece(data=data).SerializeToString())
+
+            async def back() -> None:
+                while (piece := await call.read()) is not grpc.aio.EOF:
+                    await write(pb.TunnelPiece.FromString(piece).data)
+
+            tasks = asyncio.ensure_future(forth()), asyncio.ensure_future(back())
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if tasks[1].done():
+                    tasks[1].result()
+            finally:
+                await cancel(*tasks)
 
     async def leader(self) -> ServerIdentity | None:
         """The leader; None: this server. Waits up to WAIT_S for a leader that can be reached."""

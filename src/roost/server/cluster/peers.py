@@ -7,15 +7,16 @@ import os
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from roost import __version__
-from roost.model.errors import NoService
+from roost.model.errors import NoService, RoostError
 from roost.model.records.enrolment import server_name
+from roost.model.tunnels import TunnelEnd, ended
 from roost.ports.logs import LogsUnavailable
 from roost.ports.store import SharedStore
 from roost.server.agents.validation import LOG_NAME
@@ -57,6 +58,8 @@ log = logging.logger("peers")
 
 MakeChannel = Callable[[str], Awaitable[grpc.aio.Channel]]
 Answering = Callable[[pb.ForwardedCall], AsyncGenerator[pb.ForwardedReply, None]]
+Frames = Callable[[], Awaitable[bytes | None]]
+TunnelClient = Callable[[str, str, Frames, Callable[[bytes], Awaitable[None]]], Awaitable[None]]
 Check = Callable[[grpc.aio.ServicerContext], Awaitable[str]]
 
 
@@ -68,6 +71,7 @@ class Peers:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stale: list[grpc.aio.Channel] = []  # show a former certificate; calls on them go on
         self.answer: Answering | None = None  # performs what other servers forward
+        self.tunnel_client: TunnelClient | None = None  # serves the client's side of a tunnel
         self.attending: dict[str, ServerIdentity] = {}  # who stands by here, by the life of its process
 
     # what others ask of us
@@ -108,7 +112,12 @@ class Peers:
             await check(context)
             return self._presence().SerializeToString()
 
+        async def tunnel(_: object, context: grpc.aio.ServicerContext) -> None:
+            await check(context)
+            await self._tunnelled(context)
+
         methods = {
+            "Tunnel": grpc.stream_stream_rpc_method_handler(tunnel),
             "Attend": grpc.unary_stream_rpc_method_handler(guarded(self._attended, pb.Presence)),
             "Status": grpc.unary_unary_rpc_method_handler(status),
             "Forward": grpc.unary_stream_rpc_method_handler(guarded(self._forwarded, pb.ForwardedCall)),
@@ -139,6 +148,22 @@ class Peers:
             while data := await self._logs.read(request.log, offset, PIECE_BYTES):
                 offset += len(data)
                 yield pb.LogPiece(data=data)
+
+    async def _tunnelled(self, context: grpc.aio.ServicerContext) -> None:
+        assert self.tunnel_client is not None
+        first = pb.TunnelPiece.FromString(await context.read())
+
+        async def read() -> bytes | None:
+            data = await context.read()
+            return None if data is grpc.aio.EOF else pb.TunnelPiece.FromString(data).data
+
+        async def write(data: bytes) -> None:
+            await context.write(pb.TunnelPiece(data=data).SerializeToString())
+
+        try:
+            await self.tunnel_client(first.id, first.caller, read, write)
+        except RoostError as error:
+            await write(ended(TunnelEnd(error=error.message, reason="refused")))
 
     def _presence(self) -> pb.Presence:
         engine = self._engine
@@ -195,6 +220,19 @@ class Peers:
                 yield pb.ForwardedReply.FromString(data)
         finally:
             call.cancel()
+
+    @asynccontextmanager
+    async def tunnel(
+        self, leader: ServerIdentity, first: pb.TunnelPiece
+    ) -> AsyncIterator["grpc.aio.StreamStreamCall[bytes, bytes]"]:
+        """The client's side of a tunnel that the leader has. On a connection of its own: it may be full for long."""
+        channel = await self._make_channel(leader.agents)
+        try:
+            call = channel.stream_stream(f"/{SERVICE}/Tunnel")()
+            await call.write(first.SerializeToString())
+            yield call
+        finally:
+            await channel.close()
 
     async def fetch_log(self, name: str, size: int) -> None:
         """Get what other servers were sent of a log while they led, up to a size, and keep it here."""

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from roost.server.auth.middleware import App
 from roost.server.auth.principal import Principal
 from roost.server.http.connections import CONNECTION, CONNECTIONS_MAX, Connections
+from roost.server.http.tunnels import MESSAGE_BYTES_MAX, WebSocketProtocol
 from roost.server.observability import logging as observability_logging
 from roost.server.waiting import wait_for
 
@@ -62,6 +63,18 @@ class Protocol(HttpToolsProtocol):
         self._loose_bytes = 0 if self._is_body else self._loose_bytes + len(data)
         if self._loose_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
             self.send_400_response(f"the head of a request may have {HEAD_BYTES_MAX} bytes")
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection goes on with another protocol, and ends there."""
+        self._expect_nothing()
+
+        def made(**given: Any) -> WebSocketProtocol:
+            protocol = WebSocketProtocol(**given)
+            protocol.before, protocol.others = self, self.others
+            return protocol
+
+        self.ws_protocol_class = made  # type: ignore[assignment]
+        super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
         self.refused.warning("request refused", where=self._where(), why=msg)
@@ -172,7 +185,10 @@ class Web(uvicorn.Server):
         config = uvicorn.Config(
             app,
             http=Protocol,
-            ws="none",
+            ws=WebSocketProtocol,
+            ws_max_size=MESSAGE_BYTES_MAX,
+            ws_per_message_deflate=False,
+            ws_ping_interval=None,  # a client whose input must wait is not read, and could not be heard
             loop="none",
             lifespan="off",
             log_config=None,

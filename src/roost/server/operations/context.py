@@ -28,6 +28,7 @@ from roost.server.observability.census import Census
 from roost.server.observability.metrics import Metrics
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
+from roost.server.tunnels.tunnels import TunnelBroker
 from roost.server.webhooks.dispatcher import Hooks
 
 View = TypeVar("View")
@@ -50,6 +51,7 @@ class Context(NamedTuple):
     files: Files
     copying: Copying
     blob_keys: BlobKeys
+    tunnels: TunnelBroker
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
     controller: str = ""  # where controllers connect, HOST:PORT

@@ -24,6 +24,7 @@ from roost.server.operations.work import (
     services,
     templates,
     tests,
+    tunnels,
     vms,
     workloads,
 )
@@ -84,6 +85,9 @@ RULES: dict[Callable[..., Any], Rule] = {
         VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log/follow"
     ),
     # A copy out of a run takes room of the project for as long as it lasts.
+    tunnels.open_tunnel: Rule(
+        SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/instances/{index}/tunnels", 201
+    ),
     copies.copy_files: Rule(
         SUBMITTER, Scope.PROJECT, LEADER, "PUT /v1/workloads/{project}/{name}/instances/{index}/copies/{copy}"
     ),

@@ -1,0 +1,1 @@
+"""Tunnels into the runs of this node: commands in them, and their ports."""

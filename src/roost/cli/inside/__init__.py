@@ -1,0 +1,1 @@
+"""Commands that reach into running instances."""
