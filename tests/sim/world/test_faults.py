@@ -21,6 +21,7 @@ from roost.sim.world.world import World
 SEEDS = 200
 SEEDS_AT_ONCE = 20
 SEEDS_MUTANT = 400
+FAILED_ONCE = (201_931,)  # a collector of garbage that was unsure for a moment kept its blobs as going
 
 
 def faults(*options: str) -> Result:
@@ -34,6 +35,11 @@ def test_whatever_goes_wrong_nothing_bad_happens(first: int) -> None:
     assert not troubles
     assert tally.seeds == SEEDS_AT_ONCE
     assert tally.runs > SEEDS_AT_ONCE, "a world in which nothing runs proves nothing"
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_seeds_that_failed_once_are_fine(seed: int) -> None:
+    assert not simulate(seed).trouble
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

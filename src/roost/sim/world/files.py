@@ -145,6 +145,8 @@ class ServerFiles:
         if self._leads() and not self._server.is_fenced:
             self._blobs.going = digests
             self._delete(digests)
+        else:
+            self._settle(digests)
 
     def _delete(self, digests: tuple[str, ...]) -> None:
         """One by one, as long as no other server can lead."""
@@ -154,6 +156,8 @@ class ServerFiles:
             world, effect_ms = self._blobs.world, self._blobs.chance.between(0, REQUEST_MS)
             world.after(effect_ms, self._blobs.delete, digests[0])
             self._after(effect_ms, self._deleted, digests)
+        else:  # for these no request was made
+            self._settle(digests)
 
     def _deleted(self, digests: tuple[str, ...]) -> None:
         assert self._garbage is not None
