@@ -18,6 +18,7 @@ from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.template import Parameter, Template, TemplateHead, TemplateVersion
+from roost.model.records.usage import RunUsage
 from roost.ports.store import Change
 from tests.core.scene import Scene, job, service, vm
 
@@ -55,7 +56,13 @@ def records() -> list[Change]:
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
     gaps = (OutputGap(OutputProblem.MISSING, "*.xml"),)
-    scene.ended("many.0", result=Result(b'{"n":1}', size=9), outputs=Outputs(FileSet(DIGEST, 2, 20), gaps))
+    scene.ended(
+        "many.0",
+        usage=RunUsage(900, 1 << 20, io_read=0, io_written=0),
+        started_ago_ms=5_000,
+        result=Result(b'{"n":1}', size=9),
+        outputs=Outputs(FileSet(DIGEST, 2, 20), gaps),
+    )
     scene.running("made.0")
     made = scene.instance("made.0")
     scene.step(SaveCache(1, made.node, made.token, "pip-1", FileSet(DIGEST, 2, 20)))

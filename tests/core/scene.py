@@ -254,7 +254,7 @@ def facts_of(cpu: float = 4, memory: Any = "16GiB", disk: Any = "100GiB", **fiel
 def outcome(done: Step) -> dict[str, list[str]]:
     """All that a step gives back, as text; what is empty is left out."""
     message = {
-        "changes": [_change(change) for change in done.changes if change.kind != "usage"],
+        "changes": [_change(change) for change in done.changes if change.kind not in ("usage", "need")],
         "orders": [
             f"{orders.node}: {'whole: ' if orders.whole else ''}{', '.join(map(_order, orders.orders)) or 'nothing'}"
             for orders in done.assignments

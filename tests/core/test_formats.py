@@ -15,7 +15,7 @@ from roost.core.state.records import FORMAT, Meta
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
-from roost.model.records.usage import DayUsage
+from roost.model.records.usage import DayUsage, TypicalNeed
 from roost.model.records.workload import Workload
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
 from tools import formats
@@ -23,7 +23,7 @@ from tools import formats
 NOW = 2_000_000_000_000
 TYPES = {
     "meta": Meta, "instance": Instance, "node": Node, "workload": Workload, "version": Workload,
-    "project": Project, "pool": Pool, "reservation": Reservation, "usage": DayUsage,
+    "project": Project, "pool": Pool, "reservation": Reservation, "usage": DayUsage, "need": TypicalNeed,
 }  # fmt: skip
 
 

@@ -238,6 +238,7 @@ class Life(RuleBasedStateMachine):
         records |= {("node", name): node for name, node in state.nodes.items()}
         records |= {("project", name): project for name, project in state.projects.items()}
         records |= {("pool", name): pool for name, pool in state.pools.items()}
+        records |= {("need", key): need for key, need in state.needs.items()}
         days = [record for projects in state.usage.values() for record in projects.values()]
         records |= {("usage", f"{record.project}/{record.day}"): record for record in days}
         stored = {

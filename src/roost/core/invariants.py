@@ -379,6 +379,7 @@ FACETS: dict[str, Callable[[State], object]] = {
     "runs": lambda state: {key: sorted(run) for key, run in sorted(state.runs.items())},
     "versions": lambda state: dict(sorted(state.versions.items())),
     "file_sets": lambda state: {project: dict(sets) for project, sets in sorted(state.file_sets.items())},
+    "needs": lambda state: dict(sorted(state.needs.items())),
     "usage": lambda state: {day: dict(sorted(projects.items())) for day, projects in sorted(state.usage.items())},
     "finished": lambda state: (sorted(state.finished), state.finished_instances),
 }

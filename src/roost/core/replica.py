@@ -34,7 +34,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.project import Pool, Project, Reservation
-from roost.model.records.usage import DayUsage
+from roost.model.records.usage import DayUsage, TypicalNeed
 from roost.model.records.workload import DEFAULT_RESTART, Workload
 from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
@@ -368,6 +368,7 @@ _SETTINGS: dict[str, tuple[str, Decoder[Any]]] = {
     "project": ("projects", Decoder(Project)),
     "pool": ("pools", Decoder(Pool)),
     "reservation": ("reservations", Decoder(Reservation)),
+    "need": ("needs", Decoder(TypicalNeed)),
 }
 _RECORDS = {
     "workload": _follow_workload,

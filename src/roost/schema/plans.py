@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.why import NoteView
+
 
 class PlacingView(msgspec.Struct, frozen=True):
     """Where an instance would go, and which devices and ports it would get."""
@@ -52,3 +54,4 @@ class PlanView(msgspec.Struct, frozen=True):
     pending: list[PendingView]
     stopped: list[StoppingView]
     next_boot: list[str] = []  # virtual machines that change when they are started or rebooted
+    notes: list[NoteView] = []

@@ -12,7 +12,7 @@ import msgspec
 from roost.model.errors import RoostError
 from roost.model.keys import split_workload_key
 from roost.model.limits import RESULT_BYTES_MAX, RESULT_DEPTH_MAX
-from roost.model.reasons import attempts, nodes, power, reason
+from roost.model.reasons import attempts, needs, nodes, power, reason
 from roost.model.reasons.attempts import TickSkipped, TicksSkipped
 from roost.model.reasons.reason import Reason, Text
 from roost.model.reasons.subjects import (
@@ -26,7 +26,7 @@ from roost.model.reasons.subjects import (
 )
 from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
-from roost.model.spec.units import show_bytes, show_duration
+from roost.model.spec.units import show_bytes, show_cpu, show_duration
 from roost.model.states import PowerAction
 from roost.schema.file_text import FILE_SENTENCES, gaps_text
 
@@ -263,6 +263,14 @@ def _result_not_kept(why: attempts.ResultNotKept, _: Visible | None) -> str:
     return f"result not kept: {texts[why.problem]}"
 
 
+def _above_use(why: needs.RequestAboveUse, _: object) -> str:
+    if why.resource == "memory":
+        asked, used = f"{show_bytes(why.asked)} of memory", show_bytes(why.used_max)
+    else:
+        asked, used = f"{show_cpu(why.asked)} cpu", f"{show_cpu(why.used_max)} on average"
+    return f"asks for {asked}, its last {why.runs} runs used at most {used}"
+
+
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     **FILE_SENTENCES,
     attempts.Submitted: "submitted",
@@ -327,6 +335,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     power.PowerReported: "the vm is {power} without a command",
     power.VmStays: "it stays on its node, which is to be emptied: `move: {move}` does not let it be stopped for that",
     power.PowerKept: "the vm begins stopped, as it was before",
+    needs.RequestAboveUse: _above_use,
     reason.NodeLost: "node {node} lost: {cause}",
     reason.MovedToQueue: "moved: {cause}",
     reason.AttemptRetried: "{cause}; attempt {attempt} of {attempts_max}",

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.schema.reason_text import ReasonView
 from roost.schema.work import CandidateView
 
 
@@ -48,6 +49,14 @@ class EstimateView(msgspec.Struct, frozen=True):
     latest_ms: int | None = None
 
 
+class NoteView(msgspec.Struct, frozen=True):
+    """What is worth a look, although nothing is placed by it: a request far above what the last runs used."""
+
+    workload: str
+    message: str
+    reason: ReasonView
+
+
 class WhyView(msgspec.Struct, frozen=True, kw_only=True):
     """Why an instance is where it is: as data, and as a message.
 
@@ -71,3 +80,4 @@ class WhyView(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
     queued_before: list[str] = []
     estimate: EstimateView | None = None
+    notes: list[NoteView] = []

@@ -225,6 +225,7 @@ def _print_plan(made: PlanView) -> None:
         ],
         ("VM", "CHANGE"): [(name, "at its next boot: `roost vm reboot`") for name in made.next_boot],
     }
+    tables["WORKLOAD", "NOTE"] = [(note.workload, note.message) for note in made.notes]
     for header, rows in tables.items():
         if rows:
             click.echo()

@@ -62,6 +62,8 @@ def _show(answer: WhyView) -> None:
         click.echo(f"\nQueue:  {place}")
     if answer.estimate is not None:
         click.echo(f"Start:  {_start(answer.estimate)}")
+    for note in answer.notes:
+        click.echo(f"Note:   {note.workload} {note.message}")
 
 
 def _start(estimate: EstimateView) -> str:

@@ -5,6 +5,7 @@ from heapq import nsmallest
 
 import msgspec
 
+from roost.core.explain.notes import notes_on
 from roost.core.explain.relaxations import Requirement, unsat_core
 from roost.core.explain.start_estimate import Estimate, estimate
 from roost.core.explain.suggestions import Suggestion, suggestions
@@ -17,6 +18,7 @@ from roost.core.state.queue import rank_of
 from roost.core.state.state import State
 from roost.core.watch import coming_ticks
 from roost.model.keys import instance_key, split_instance_key
+from roost.model.reasons.reason import Reason
 from roost.model.records.workload import Workload
 from roost.model.states import WorkloadState
 
@@ -72,9 +74,15 @@ class Advice(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int = 0  # 1 is the next one
     queued_before: tuple[str, ...] = ()  # the first of those before it
     estimate: Estimate | None = None
+    notes: tuple[Reason, ...] = ()
 
 
 def advise(state: State, workload_key: str, index: int | None = None) -> tuple[Why, Advice]:
+    answer, advice = _advise(state, workload_key, index)
+    return answer, msgspec.structs.replace(advice, notes=notes_on(state, state.workloads[workload_key]))
+
+
+def _advise(state: State, workload_key: str, index: int | None) -> tuple[Why, Advice]:
     answer = why(state, workload_key, index)
     if answer.state == WorkloadState.SCHEDULED:
         ticks = coming_ticks(state, state.workloads[workload_key], 1, state.now_ms)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from roost.core.explain.notes import notes_on
 from roost.core.explain.why import why
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
@@ -53,7 +54,10 @@ def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Pa
         pending += [found] if found is not None else []
         yield PENDING_UNITS if found is not None else 1
     stopped = _stopped(state, copy, frozenset(created), touched)
-    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped, _next_boot(copy, changed))
+    wanted = [copy.workloads[key] for key in (*created, *changed) if key in copy.workloads]
+    notes = tuple((workload.key, note) for workload in wanted for note in notes_on(state, workload))
+    next_boot = _next_boot(copy, changed)
+    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped, next_boot, notes)
 
 
 def _next_boot(copy: State, changed: Iterable[str]) -> tuple[str, ...]:

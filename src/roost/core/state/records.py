@@ -17,7 +17,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.transition import InstanceTransition
-from roost.model.records.usage import DayUsage
+from roost.model.records.usage import DayUsage, TypicalNeed
 from roost.model.records.workload import Policy, Workload
 from roost.model.states import InstanceState
 from roost.ports.store import Change
@@ -112,6 +112,7 @@ class StoredRecords:
         self.caches: dict[str, dict[str, CacheEntry]] = {}  # project -> key -> entry
         self.usage: dict[int, dict[str, DayUsage]] = {}  # day -> project -> what its attempts have had and used
         self.usage_entries = 0  # workloads in them
+        self.needs: dict[str, TypicalNeed] = {}  # PROJECT/NAME -> what its last runs used
         self.audited = 0  # the number of the last entry of the audit log
         self.progress: dict[str, Progress] = {}
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
@@ -134,6 +135,7 @@ class StoredRecords:
             setattr(self, name, Shared(getattr(origin, name), copy))
         for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes", "file_usage"):
             setattr(self, name, dict(getattr(origin, name)))
+        self.needs = dict(origin.needs)
         self.file_sets = Shared(origin.file_sets, dict)
         self.caches = Shared(origin.caches, dict)
         self.usage = Shared(origin.usage, dict)

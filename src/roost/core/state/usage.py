@@ -8,6 +8,7 @@ import re
 
 import msgspec
 
+from roost.core.state.needs import learn_need
 from roost.core.state.state import State
 from roost.model.protocol import Report
 from roost.model.records.instance import Instance
@@ -38,6 +39,8 @@ def charge_usage(state: State, spec: Workload, instance: Instance, now: int) -> 
         return  # it never began
     wall_ms = used.wall_ms if used is not None else max(0, now - instance.started_ms)
     name, parts = recurring_name(spec), by_day(spec, used, now - wall_ms, now)
+    if used is not None:
+        learn_need(state, spec, name, used, well=instance.exit_code == 0, now=now)
     last = parts[-1]
     parts[-1] = last[0], msgspec.structs.replace(last[1], attempts=1, unreported=int(used is None))
     for day, totals in parts:

@@ -6,6 +6,7 @@ import msgspec
 
 from roost.model.reasons.attempts import AttemptReason
 from roost.model.reasons.caching import CacheReason
+from roost.model.reasons.needs import RequestAboveUse
 from roost.model.reasons.nodes import NodeReason
 from roost.model.reasons.power import PowerReason
 from roost.model.reasons.subjects import BaseReason, HealthEvidence, OnNode, Principal, Ref, Requested, WorkloadRef
@@ -112,7 +113,7 @@ class RolloutStalled(BaseReason, frozen=True):
 Reason = (
     AttemptReason | CacheReason | PowerReason | NodeLost | MovedToQueue | AttemptRetried | ServiceRestarted
     | RestartDisabled | RescheduleDisabled | RetriesExhausted | DependencyEnded | PlacementRejected | NodeReason
-    | VersionApplied | RolledBack | RolloutFailures | RolloutStalled
+    | VersionApplied | RolledBack | RolloutFailures | RolloutStalled | RequestAboveUse
 )  # fmt: skip
 
 #: A sentence whose subjects, and the reasons it quotes, are still data.

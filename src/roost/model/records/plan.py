@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
     pending: tuple[Pending, ...] = ()
     stopped: tuple[Stopping, ...] = ()
     next_boot: tuple[str, ...] = ()  # virtual machines that go on as they are until they are started or rebooted
+    notes: tuple[tuple[str, Reason], ...] = ()  # workloads, and what is worth a look; not compared
 
     def facts(self) -> dict[Text, str]:
         """What must be the same when the plan is applied; messages may differ."""

@@ -43,3 +43,12 @@ class DayUsage(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     project: str
     day: int  # since 1970, in UTC
     workloads: dict[str, UsageTotals] = {}
+
+
+class TypicalNeed(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What the last runs of the same work used: milli-cores on average, and bytes at the peak. -1: not measured."""
+
+    project: str
+    name: str
+    last_ms: int
+    runs: tuple[tuple[int, int], ...] = ()  # the newest last

@@ -219,7 +219,7 @@ def records_of(state: State) -> list[Change]:
     dicts are copied and records encoded in one step each."""
     encode = msgspec.msgpack.Encoder().encode  # its own: an encoder is of one thread
     records = [Change("meta", "meta", encode(state.meta))] if state.meta.first_serial else []
-    for kind in ("project", "pool", "reservation", "node", "workload", "version", "instance"):
+    for kind in ("project", "pool", "reservation", "node", "workload", "version", "instance", "need"):
         things = getattr(state, f"{kind}s").copy()
         records += [Change(kind, key, encode(thing)) for key, thing in things.items()]
     for day, projects in state.usage.copy().items():

@@ -204,7 +204,7 @@ class HistoryReader:
                     commit.at_ms, commit.revision, "workload", project, name, what="changed", message=message
                 )
                 rows.events.append(row)
-            case Change(kind, key, value) if kind not in ("audit", "version", "meta", "hook-position", "usage"):
+            case Change(kind, key, value) if kind not in ("audit", "version", "meta", "hook-position", "usage", "need"):
                 owner = key.partition("/")[0] if kind in ("project", "member", "secret", "hook") else ""
                 what = "unset" if value is None else "set"
                 row = EventRow(commit.at_ms, commit.revision, kind, owner, what=what, message=f"{kind} {key}")

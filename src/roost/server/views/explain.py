@@ -5,10 +5,11 @@ import msgspec
 from roost.core.explain.advice import Advice
 from roost.core.explain.suggestions import Suggestion
 from roost.core.explain.why import Why
+from roost.model.reasons.reason import Reason
 from roost.model.records.plan import Pending, Plan
 from roost.schema.plans import PendingView, PlacingView, PlanBlockerView, PlanView, StoppingView
-from roost.schema.reason_text import Visible, is_visible, message_of, render_text
-from roost.schema.why import BlockerView, EstimateView, NeedView, SuggestionView, WhyView
+from roost.schema.reason_text import ReasonView, Visible, is_visible, message_of, render, render_text
+from roost.schema.why import BlockerView, EstimateView, NeedView, NoteView, SuggestionView, WhyView
 from roost.schema.work import CandidateView
 from roost.server.auth.principal import Redactor
 from roost.server.views.view_of import view_of
@@ -30,6 +31,7 @@ def why_view(why: Why, advice: Advice, visible: Visible | None = None) -> WhyVie
         contradiction=[view_of(NeedView, need) for need in advice.contradiction],
         position=advice.position or None,
         queued_before=[key for key in advice.queued_before if is_visible(key, visible)],
+        notes=[_note(why.instance.rpartition(".")[0] or why.instance, note, visible) for note in advice.notes],
         estimate=EstimateView(*msgspec.structs.astuple(advice.estimate)) if advice.estimate else None,
     )
 
@@ -59,7 +61,12 @@ def plan_view(made: Plan, token: str, revision: int, redactor: Redactor) -> Plan
         placed=[view_of(PlacingView, placing) for placing in made.placed],
         pending=[_pending(pending, redactor.visible) for pending in made.pending],
         stopped=stopped,
+        notes=[_note(workload, note, redactor.visible) for workload, note in made.notes],
     )
+
+
+def _note(workload: str, note: Reason, visible: Visible | None) -> NoteView:
+    return NoteView(workload, render(note, visible), ReasonView(note.code, msgspec.structs.asdict(note)))
 
 
 def _pending(pending: Pending, visible: Visible | None) -> PendingView:

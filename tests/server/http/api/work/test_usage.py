@@ -11,7 +11,7 @@ NEEDS = {"cpu": 2, "memory": "128MiB"}
 
 async def ran(made: InprocessServer, agent: Played, **fields: Any) -> None:
     """A job that ran for ten seconds."""
-    await made.submit(resources=NEEDS, **fields)
+    await made.submit(**{"resources": NEEDS, **fields})
     run = agent.orders()[-1]
     await agent.starts(run)
     await agent.ends(run, usage=USED, started_ago_ms=10_000)
@@ -52,3 +52,18 @@ async def test_usage_of_days_and_of_another_project() -> None:
         assert (await made.get("/v1/usage", until="30d"))["items"] == []
         assert (await made.get("/v1/usage", project="other"))["items"] == []
         assert (await made.get("/v1/usage", 422, by="node"))["path"] == "by"
+
+
+async def test_why_and_a_plan_note_a_request_far_above_use() -> None:
+    async with inprocess_server() as made:
+        agent = await made.agent()
+        for number in range(5):
+            await ran(made, agent, name=f"job-00000{number}", resources={"memory": "1GiB"})
+        reason = {"code": "request_above_use",
+                  "params": {"resource": "memory", "asked": 1 << 30, "used_max": 64 << 20, "runs": 5}}  # fmt: skip
+        message = "asks for 1GiB of memory, its last 5 runs used at most 64MiB"
+        found = (await made.get("/v1/workloads/default/job-000001/why"))["notes"]
+        assert found == [{"workload": "default/job-000001", "message": message, "reason": reason}]
+        document = {"name": "job", "command": "true", "resources": {"memory": "1GiB"}}
+        plan = await made.post("/v1/plans", [document])
+        assert plan["notes"] == [{"workload": "default/job", "message": message, "reason": reason}]
