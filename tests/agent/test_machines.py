@@ -132,7 +132,7 @@ async def test_disks_go_only_when_a_server_says_that_their_machine_has_ended(tmp
 
     host = MachineHost(str(tmp_path))
     await MachineWatch(host, "none", "amd64", unreachable, lambda host: None).tidy()
-    assert live.exists() and ended.exists(), "no server has said anything"
+    assert live.exists() and ended.exists(), "no server has answered"
     await MachineWatch(host, "none", "amd64", call, lambda host: None).tidy()
     assert asked == [f"LiveMachines default/{name} 3 0" for name in "abc"]
     assert (live.exists(), ended.exists(), kept.exists()) == (True, False, True)

@@ -12,6 +12,7 @@ import pytest
 from roost_lab.bench.product import Product
 from roost_lab.components.guest import MEMORY
 
+from roost.agent.config import UID_RANGE
 from roost.cli.common.sending import send_paths
 from roost.keeper.processes import started_by
 from tests.components.guest import shared_guest
@@ -32,6 +33,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     images = f"linux={made.kernel},initrd={made.initrd},gone={folder}/gone,arm={folder}/arm"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROOST_AGENT_QEMU", "auto")
+        patch.setenv("ROOST_AGENT_ISOLATION", "")  # as on a node: QEMU has the user of the project
         patch.setenv("ROOST_AGENT_VM_IMAGES", images)
         with Product(agents=1, cpu="8", options=("--lease", "60000")) as product:
             yield product
@@ -61,6 +63,12 @@ def power(product: Product, name: str, action: str, state: str) -> None:
     product.wait_until(lambda: is_power(product, name, state), within_s=BOOT_S)
 
 
+def uids() -> range:
+    """Of projects, as the agent gives them out by default."""
+    first, last = map(int, UID_RANGE.split("-"))
+    return range(first, last + 1)
+
+
 def machines(product: Product) -> list[int]:
     """The QEMUs that this node has started."""
     found = started_by(str(product.data / "node-1"))
@@ -78,6 +86,8 @@ def test_the_console_is_the_log_and_a_guest_that_powers_off_is_done(product: Pro
 def test_power_commands_reach_the_machine(product: Product) -> None:
     submit(product, "db")
     says(product, "db", b"tick 2")
+    (pid,) = machines(product)
+    assert os.geteuid() or os.stat(f"/proc/{pid}").st_uid in uids(), "a guest that breaks out is its project"
     power(product, "db", "pause", "paused")
     power(product, "db", "resume", "running")
     power(product, "db", "stop", "stopped")

@@ -72,7 +72,7 @@ def prepare(
         note=note(run),
         after=str(run.after) if run.after else "",
         container=container(host, document, run, folder, bounds) if document.image else None,
-        isolation=None if document.image or document.vm is not None else isolation(document.project),
+        isolation=None if document.image else isolation(document.project),
         machine=None if document.vm is None else machine(machines, document, run, folder),
     )
 

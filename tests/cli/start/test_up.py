@@ -136,6 +136,35 @@ def test_wrong_settings_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        (["--vm-image", "one=/absent"], b"--vm-image: '/absent' cannot be read: No such file or directory"),
+        (["--vm-bridge", "lan=no-such-bridge"], b"--vm-bridge: this machine has no bridge 'no-such-bridge'"),
+        (["--volume", "data=/absent"], b"--volume: '/absent' is not a directory"),
+        (["--docker", "/run/docker.sock"], b"--docker: this is unix:///PATH, auto or none"),
+        (["--uid-range", "5"], b"--uid-range: a range is like"),
+    ],
+)
+def test_what_nodes_cannot_offer_is_refused_before_any_is_started(
+    tmp_path: Path, options: list[str], says: bytes
+) -> None:
+    done = subprocess.run([*ROOST, "up", "--data", str(tmp_path), *options], capture_output=True)
+    assert done.returncode != 0 and says in done.stderr, done.stderr
+    assert not (tmp_path / "nodes").exists()
+
+
+def test_options_about_runs_reach_each_node(tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(b"x")
+    image = os.path.relpath(tmp_path / "disk")
+    with up(tmp_path, "--vm-image", f"one={image}", "--docker", "none", "--qemu", "none", agents=2):
+        for name in ("node-1", "node-2"):
+            argv = json.loads((tmp_path / "nodes" / name / "started.json").read_text())
+            words = " ".join(argv)
+            assert f"--vm-image one={tmp_path}/disk" in words, "wherever the agent is started"
+            assert "--docker none" in words and "--qemu none" in words
+
+
 @pytest.mark.parametrize("who", ["keeper", "agent"])
 def test_a_node_whose_keeper_or_agent_is_killed_comes_back(tmp_path: Path, who: str) -> None:
     with up(tmp_path) as served, served.client() as client:
