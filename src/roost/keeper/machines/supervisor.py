@@ -131,6 +131,7 @@ class Supervisor(PowerHost):
         if self.qemu is not None:
             self.qemu.kill()
         self._tell(cause=cause)
+        os.kill(os.getpid(), signal.SIGKILL)  # as the keeper would have it
 
     # --- what the machine's power asks for
 
