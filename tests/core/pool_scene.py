@@ -3,8 +3,8 @@
 from typing import Any
 
 from roost.core.state.outcome import Step
-from roost.model.events import MarkPool, SetPool
-from roost.model.records.project import Pool
+from roost.model.events import MarkPool, SetPool, SetProject
+from roost.model.records.project import Pool, Project
 from tests.core.scene import Scene
 
 CI = {"placement": {"pool": "ci"}}
@@ -21,6 +21,10 @@ def pool_scene(**pools: tuple[str, ...]) -> Scene:
 
 def set_pool(scene: Scene, name: str, **fields: Any) -> Step:
     return scene.step(SetPool(1, Pool(name, **fields)))
+
+
+def set_project(scene: Scene, name: str, **fields: Any) -> Step:
+    return scene.step(SetProject(1, Project(name, **fields)))
 
 
 def mark(scene: Scene, name: str, status: str, reason: str = "") -> Step:

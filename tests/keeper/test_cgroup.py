@@ -141,7 +141,11 @@ def test_without_cgroups_a_run_runs_and_says_so(harness: KeeperHarness) -> None:
     message = "none: cpu cannot be limited: no cgroup controller for cpu is mounted"
     assert client.next("started", "a")["limits"].startswith(message)
     assert client.ended("a")["code"] == 4
-    assert harness.client().runs["runs"][0]["limits"].startswith(message)
+    client = harness.client()
+    assert client.runs["runs"][0]["limits"].startswith(message)
+    client.send(harness.order("c", "echo runs", limits={"cpu_m": 100, "required": True}))
+    assert client.ended("c")["error"].startswith(f"limits are required: {message}")
+    assert harness.log("c") == b""
 
 
 def test_a_machine_without_controllers_says_so(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from roost.keeper import cgroup
-from roost.keeper.cgroup import Cgroups
-from roost.keeper.containment import PIDS_MAX, Containment
+from roost.keeper.cgroup import PIDS_MAX, Cgroups
+from roost.keeper.containment import Containment
 from tests.keeper.keeper_harness import Client, KeeperHarness, alive, until
 
 HERE = cgroup.detect()

@@ -19,11 +19,14 @@ import pytest
 from roost.agent.isolation import chosen_level
 from roost.cli.start.local_nodes import pids_of, running_keeper
 from roost.client import Client
+from roost.client.errors import ApiError
 from tests.cli.serving import Served, serving, wait_until
 from tests.keeper.slots.conftest import OTHER_USER, SYSTEM_PYTHON
 
+DEVICES = ("full", "null", "ptmx", "pts/ptmx", "random", "stdin", "tty", "urandom", "zero")  # of root in a sandbox
 CANARY = "canary-7c1f-of-another-project"
 LEFT = f"written-by-the-intruder-{os.getpid()}"
+OWN = f"own-{LEFT}"
 PROCESSES = 64  # of one run
 REPOSITORY = Path(__file__).resolve().parents[2]
 INTRUDER = Path(__file__).with_name("intruder.py").read_text("utf-8")
@@ -60,7 +63,8 @@ class IsolatedNode:
         self.submit(project, name, command, **fields)
         self.client.workloads.wait([(project, name)], timeout_s=WAIT_S)
         output = self.client.logs.read(project, name).decode()
-        assert self.client.instances.get(project, name).state == "succeeded", output
+        found = self.client.instances.get(project, name)
+        assert found.state == "succeeded", (output, found.message)
         return output
 
     def victim_is_well(self) -> bool:
@@ -190,9 +194,9 @@ def test_no_process_outlives_its_run(node: IsolatedNode, way: str) -> None:
 
 def test_files_of_a_run_are_only_in_its_work_directory(node: IsolatedNode) -> None:
     places = "/ /etc /usr /var /var/lib /opt /srv /home /dev /proc /sys /sys/fs/cgroup /run /tmp /var/tmp /dev/shm"
-    node.run(["sh", "-c", f"for place in {places} .; do echo x >$place/{LEFT}; done 2>/dev/null; true"])
-    assert [place for place in places.split() if Path(place, LEFT).exists()] == []
-    left = node.run(["sh", "-c", f"for place in {places} .; do ls $place/{LEFT}; done 2>/dev/null; true"])
+    node.run(["sh", "-c", f"for place in {places} .; do echo x >$place/{OWN}; done 2>/dev/null; true"])
+    assert [place for place in places.split() if Path(place, OWN).exists()] == []
+    left = node.run(["sh", "-c", f"for place in {places} .; do ls $place/{OWN}; done 2>/dev/null; true"])
     assert left == "", "a later run of the same project"
 
 
@@ -210,3 +214,28 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def test_root_by_permission_has_no_capabilities_and_reaches_nothing_more(node: IsolatedNode) -> None:
+    document = {"project": "ops", "name": "as-root", "command": "id -u", "run_as": "root"}
+    with pytest.raises(ApiError, match="project ops may not run as root"):
+        node.client.workloads.submit(document)
+    assert node.served.roost("projects", "set", "ops", "--run-as", "root").returncode == 0
+    if not node.as_root:
+        node.client.workloads.submit(document)
+        assert "run_as: cannot give runs the user root" in node.client.workloads.why("ops", "as-root").message
+        node.client.workloads.cancel("ops", "as-root")
+        return
+    status = node.run(["sh", "-c", "id -u; grep -E 'Cap(Eff|Bnd)' /proc/self/status"], "ops", run_as="root")
+    assert status.split() == ["0", "CapEff:", "0" * 16, "CapBnd:", "0" * 16]
+    find = "for path in $(find /dev | sort); do test -b $path -o -c $path && echo $path; done; echo x >/dev/null"
+    assert node.run(["sh", "-c", find], "ops", run_as="root").split() == [f"/dev/{name}" for name in DEVICES]
+    paths = ("/proc/sysrq-trigger", "/proc/sys/vm/swappiness", "/proc/1/oom_score_adj", "/sys/kernel/uevent_helper")
+    writes = " ".join(f"echo h >{path} && echo {path};" for path in paths)  # harmless, should it be possible
+    script = f"({writes} mknod x b 8 0 && echo mknod; mount -t tmpfs t /mnt && echo mount) 2>/dev/null; true"
+    assert node.run(["sh", "-c", script], "ops", run_as="root") == ""
+    targets = node.targets()
+    given = {"TARGETS": json.dumps(targets)}
+    assert json.loads(node.run([SYSTEM_PYTHON, "-c", INTRUDER], "ops", run_as="root", env=given)) == {}
+    assert list(node.home.rglob(LEFT)) == []
+    assert node.victim_is_well()

@@ -61,6 +61,7 @@ async def _live(options: AgentOptions, isolation: RunIsolation, socket_path: str
             options.number,
             ports=os.environ.get(PORTS_MARK, ""),
             isolation=isolation.level,
+            users=isolation.has_users,
         ),
         isolation=isolation.of,
         server=options.server,

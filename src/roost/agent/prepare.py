@@ -22,6 +22,7 @@ from roost.model.records.secret import Handed, Hidden
 from roost.model.spec.document import Document, commands, decode_document, secrets_of, separates_stderr
 from roost.model.spec.resources import read_resource
 from roost.model.spec.runs.container import WORK_PLACE, ContainerBlock, ImageWanted
+from roost.model.spec.runs.isolation import limits_required
 from roost.model.spec.service import check_of
 from roost.ports import driver
 
@@ -34,10 +35,10 @@ _HEALTH_KEY = msgspec.msgpack.encode("health")
 _IMAGE_KEY = msgspec.msgpack.encode("image")
 
 
-IsolationOf = Callable[[str], driver.Isolation | None]  # of the runs of a project; raises Invalid
+IsolationOf = Callable[[Document], driver.Isolation | None]  # of the run of a document; raises Invalid
 
 
-not_isolated: IsolationOf = lambda project: None  # noqa: E731
+not_isolated: IsolationOf = lambda document: None  # noqa: E731
 
 
 def prepare(
@@ -72,7 +73,7 @@ def prepare(
         note=note(run),
         after=str(run.after) if run.after else "",
         container=container(host, document, run, folder, bounds) if document.image else None,
-        isolation=None if document.image else isolation(document.project),
+        isolation=None if document.image else isolation(document),
         machine=None if document.vm is None else machine(machines, document, run, folder),
     )
 
@@ -157,7 +158,7 @@ def health(
     if check.argv:
         place = work_folder(directory, run.token)
         env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
-        kept_apart = isolation(document.project)
+        kept_apart = isolation(document)
         return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"}, isolation=kept_apart)
     return ProbeTarget(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
 
@@ -215,7 +216,11 @@ def limits(document: Document) -> driver.Limits | None:
     if "cpu" not in asked and "memory" not in asked:
         return None
     cpu_m = read_resource("cpu", asked.get("cpu", 0), "resources.cpu")
-    return driver.Limits(cpu_m, read_resource("memory", asked.get("memory", 0), "resources.memory"))
+    return driver.Limits(
+        cpu_m,
+        read_resource("memory", asked.get("memory", 0), "resources.memory"),
+        required=bool(limits_required(document)),
+    )
 
 
 def log_names(run: Run) -> tuple[str, ...]:

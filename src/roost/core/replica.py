@@ -209,6 +209,8 @@ def _follow_setting(state: State, kind: str, key: str, value: bytes | None) -> N
         records[key] = decoder.decode(value)
     if kind == "pool":
         state.apply_pool(key)
+    elif kind == "project":
+        state.apply_project(key)
 
 
 def _follow_meta(state: State, kind: str, key: str, value: bytes | None) -> None:

@@ -81,6 +81,7 @@ class KeeperRun:
         self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
         self.leased = order.get("leased") is True
         self.limits = limits(order.get("limits"))
+        self.limits_required = is_required(order.get("limits"))
         self.isolation = isolation_of(order.get("isolation"))
         self.container = container(order.get("container"), has_steps=len(self.steps) > 1)
         self.machine = machine(order.get("machine"))
@@ -245,6 +246,15 @@ def limits(given: object) -> tuple[int, int] | None:
         raise RunRefused("limits has to be an object with cpu_m and memory, or null")
     found = (number(given, "cpu_m", 0), number(given, "memory", 0))
     return found if any(found) else None
+
+
+def is_required(given: object) -> bool:
+    return isinstance(given, dict) and given.get("required") is True
+
+
+def lacks_limits(run: KeeperRun) -> str:
+    """Why a run may not begin: limits that must hold and cannot."""
+    return f"limits are required: {run.limits_said}" if run.limits_required and run.limits_said else ""
 
 
 def isolation_of(given: object) -> OrderedIsolation | None:

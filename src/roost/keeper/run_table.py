@@ -18,7 +18,7 @@ from roost.keeper.machines.owned import Machines
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close, size_of
 from roost.keeper.rules import Host, Rules
-from roost.keeper.run import KeeperRun, RunRefused, is_gone, kill, signal_group, spawn
+from roost.keeper.run import KeeperRun, RunRefused, is_gone, kill, lacks_limits, signal_group, spawn
 from roost.keeper.slots.pool import SlotPool
 from roost.keeper.socket import KeeperSocket
 from roost.keeper.spawn import ignored_signals
@@ -124,6 +124,8 @@ class RunTable(Host):
             run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
             if is_in_slot(run):
                 return self.slots.start(run, now_ms())
+            if lacks := lacks_limits(run):
+                return lacks
             self._contain(run)
             run.pid = self._spawner(run)(run, self.ignored)
         except RunRefused as error:

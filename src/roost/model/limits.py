@@ -24,6 +24,7 @@ RULE_LENGTH_MAX = 1_000
 POOLS_MAX = 64
 WEIGHT_MAX = 100  # of a preference: as much as the whole range of a strategy's score
 SKEW_MAX = 10_000  # no more than a service has replicas
+RUN_AS_MAX = 16  # users of nodes that a project may have: a few service accounts
 PORTS_MAX = 64
 PORT_MAX = 65_535
 PORT_ANY_FIRST = 20_000  # ports that are given where any will do; an agent offers a part of them (keeper/ports.py)

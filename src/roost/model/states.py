@@ -96,6 +96,26 @@ class WorkloadKind(StrEnum):
     VM = "vm"
 
 
+class IsolationLevel(StrEnum):
+    """How a node keeps runs apart, the weakest first: not at all, by a user for each project, or in sandboxes."""
+
+    NONE = "none"
+    USER = "user"
+    SANDBOX = "sandbox"
+
+    def offers(self, wanted: str) -> bool:
+        """Whether it is at least what is wanted; empty: anything is."""
+        levels = list(IsolationLevel)
+        return not wanted or levels.index(self) >= levels.index(IsolationLevel(wanted))
+
+
+class LimitsMode(StrEnum):
+    """Whether limits of resources must be enforced where a run is, or only as far as its node can."""
+
+    BEST_EFFORT = "best_effort"
+    REQUIRED = "required"
+
+
 class WhenFull(StrEnum):
     QUEUE = "queue"
     REJECT = "reject"

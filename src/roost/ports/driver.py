@@ -53,6 +53,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     cpu_m: int = 0
     memory: int = 0
+    required: bool = False  # a run whose limits cannot be enforced is not started
 
 
 class Container(msgspec.Struct, frozen=True):

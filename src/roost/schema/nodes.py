@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.model.records.node import ENFORCEABLE
+from roost.model.states import IsolationLevel
 from roost.schema.page import Page
 from roost.schema.work import InstanceView, StoryLine
 
@@ -45,7 +46,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     drivers: list[str]
     gpu_model: str = ""
     taints: list[str] = []
-    user: str = ""  # whose user the runs have
+    user: str = ""  # that of its agent; without `users`, that of its runs
+    users: bool = False  # each project has a user of its own there, and a run may have another
+    isolation: IsolationLevel = IsolationLevel.NONE  # of processes
     enforces: list[str] = msgspec.field(
         default_factory=lambda: [*ENFORCEABLE]
     )  # `cleanup`: no process outlives its run

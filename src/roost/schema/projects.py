@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.model.states import IsolationLevel
 from roost.schema.page import Page
 
 
@@ -9,6 +10,7 @@ class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
 
     `files` and `file_bytes` bound the inputs and outputs that its workloads keep, each set of files once.
+    `isolation`: the least that a node of its processes offers. `run_as`: users that they may have besides its own.
     """
 
     name: str
@@ -16,6 +18,8 @@ class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
     quota: dict[str, int]
     borrow: bool
     counted: bool
+    isolation: IsolationLevel = IsolationLevel.NONE
+    run_as: list[str] = []
 
 
 class ProjectView(ProjectSetting, frozen=True, kw_only=True):
@@ -72,13 +76,16 @@ class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Quota: `cpu` (10, "500m"), `memory`, `disk` ("4GiB"), `gpu`, `instances`, `files`, `file_bytes` ("1TiB"), or any
     other resource; what it does not name is not bounded. `borrow`: it may go beyond with what other quotas leave.
-    `counted`: it is only looked at.
+    `counted`: it is only looked at. `isolation`: its processes run only where at least this is offered. `run_as`: names
+    of users of nodes, or `root`, that its processes may have.
     """
 
     weight: int = 1
     quota: dict[str, int | float | str] = {}
     borrow: bool = False
     counted: bool = False
+    isolation: IsolationLevel = IsolationLevel.NONE
+    run_as: list[str] = []
 
 
 class ReservationSetting(msgspec.Struct, frozen=True, kw_only=True):

@@ -285,6 +285,8 @@ class Facts(_message.Message):
     ENFORCES_FIELD_NUMBER: _builtins.int
     VOLUMES_FIELD_NUMBER: _builtins.int
     VM_FIELD_NUMBER: _builtins.int
+    ISOLATION_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
@@ -298,6 +300,10 @@ class Facts(_message.Message):
     port_last: _builtins.int
     user: _builtins.str
     """whose user the runs have"""
+    isolation: _builtins.str
+    """of processes: none (also if empty), user or sandbox"""
+    users: _builtins.bool
+    """each project has a user of its own, and a run may have another"""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """cpu: milli-cores; memory, disk: bytes; gpu: thousandths; others: counted"""
@@ -342,10 +348,12 @@ class Facts(_message.Message):
         enforces: _abc.Iterable[_builtins.str] | None = ...,
         volumes: _abc.Iterable[_builtins.str] | None = ...,
         vm: _abc.Iterable[_builtins.str] | None = ...,
+        isolation: _builtins.str = ...,
+        users: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "vm", b"vm", "volumes", b"volumes", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "isolation", b"isolation", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "users", b"users", "vm", b"vm", "volumes", b"volumes", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
 from roost.model.records.usage import RunUsage
-from roost.model.states import AttemptState, EndCause, PowerAction
+from roost.model.states import AttemptState, EndCause, IsolationLevel, PowerAction
 from roost.model.tunnels import TunnelOrder
 from roost.wire import agent_pb2 as pb
 
@@ -111,10 +111,15 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
         dict(packed.resources), dict(packed.labels), packed.zone, packed.rack, packed.region, packed.pool, packed.arch,
         tuple(packed.drivers), packed.gpu_model, tuple(packed.taints), packed.address,
         packed.port_first or PORT_ANY_FIRST, packed.port_last or PORT_ANY_LAST, packed.user, tuple(packed.enforces),
-        tuple(packed.volumes), tuple(packed.vm),
+        tuple(packed.volumes), tuple(packed.vm), _isolation_of(packed.isolation), packed.users,
     )  # fmt: skip
     runs = tuple([(_unpack_run(run.run), _unpack_report(run.report)) for run in hello.runs])
     return Hello(hello.node, hello.identity, facts, hello.sent_ms, runs, hello.protocol, hello.software)
+
+
+def _isolation_of(level: str) -> IsolationLevel:
+    """One that this release does not know promises nothing."""
+    return IsolationLevel(level) if level in set(IsolationLevel) else IsolationLevel.NONE
 
 
 def _pack_order(order: Order) -> pb.Order:

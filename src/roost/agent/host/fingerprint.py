@@ -10,6 +10,7 @@ from roost.keeper import cgroup
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Usage
 from roost.model.records.node import Facts
+from roost.model.states import IsolationLevel
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "i386": "386"}
 OWN_FILES_MAX = 10_000  # how many of our own files are counted: a hundred milliseconds at worst, when an agent starts
@@ -21,7 +22,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def facts(
     data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, ports: str = "",
-    isolation: str = "none", proc: str = "/proc",
+    isolation: IsolationLevel = IsolationLevel.NONE, users: bool = False, proc: str = "/proc",
 ) -> Facts:  # fmt: skip
     """What this host offers, with what the agent's options set instead, `wishes`.
 
@@ -45,7 +46,7 @@ def facts(
         "kernel": host.release,
         "hostname": host.nodename,
         "limits": cgroup.detect().kind,
-        "isolation": isolation,
+        "isolation": str(isolation),
     }
     return msgspec.structs.replace(
         wishes,
@@ -56,6 +57,8 @@ def facts(
         port_first=int(first or PORT_ANY_FIRST),
         port_last=int(last or PORT_ANY_LAST),
         user=user_name(),
+        isolation=isolation,
+        users=users,
     )
 
 

@@ -16,7 +16,7 @@ def place_of(run: Run, pid: int, node: str, directory: str, mark: str, isolation
         raise Invalid("", "there is no way into containers and virtual machines yet")
     place = work_folder(directory, run.token)
     env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
-    apart = isolation(document.project)
+    apart = isolation(document)
     if apart is None:
         return RunPlace(env, place, mark, pid)
     slot = pid if apart.level == "sandbox" else 0

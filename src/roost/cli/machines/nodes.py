@@ -9,6 +9,7 @@ from roost.cli.common.session import client_output, deletion, listing
 from roost.cli.common.targets import NODE, Target
 from roost.client import Client
 from roost.model.records.node import ENFORCEABLE
+from roost.model.states import IsolationLevel
 from roost.schema.nodes import NodeDetail, NodeView
 from roost.schema.work import InstanceView
 
@@ -70,7 +71,7 @@ def _show(node: NodeDetail) -> None:
         "Drivers": ", ".join(node.drivers) or "-",
         "VMs": ", ".join(item.replace("/", " ") for item in node.vm),
         "Taints": ", ".join(node.taints),
-        "User": node.user,
+        "Isolation": _isolation(node),
         "Limits": _limits(node),
         "GPUs": f"{node.gpu_model or 'of unknown model'} ({gpus})" if node.devices else "",
         "Ports": f"{', '.join(map(str, node.ports))} allocated" if node.ports else "",
@@ -96,6 +97,18 @@ def _show(node: NodeDetail) -> None:
     if node.story:
         click.echo()
         print_table(("TIME", "STATUS", "CAUSE"), [(clock(line.at_ms), line.state, line.message) for line in node.story])
+
+
+def _isolation(node: NodeView) -> str:
+    """What keeps processes apart there, as true for the user that they have."""
+    user = "a user for each project" if node.users else f"the user {node.user or 'of its agent'}"
+    match node.isolation:
+        case IsolationLevel.SANDBOX:
+            return f"sandboxes, with {user}"
+        case IsolationLevel.USER:
+            return f"{user}, no sandboxes: runs see each other"
+        case _:
+            return f"none: runs have {user}"
 
 
 def _limits(node: NodeView) -> str:

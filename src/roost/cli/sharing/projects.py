@@ -7,6 +7,7 @@ from roost.cli.common.options import pairs_option
 from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output, connect, deletion, existing, json_output, listing
 from roost.client import Client
+from roost.model.states import IsolationLevel
 from roost.schema.projects import ProjectView
 
 HEADER = ("PROJECT", "WEIGHT", "SHARE", "PENDING", "ALLOCATED/QUOTA")
@@ -42,10 +43,21 @@ def projects(client: Client) -> Output:
          "cpu=none: no limit.",
 )  # fmt: skip
 @click.option("--borrow/--no-borrow", default=None, help="Allow use above the quota, of what all quotas leave free.")
+@click.option(
+    "--isolation", type=click.Choice([*IsolationLevel]), default=None,
+    help="Its processes run only on nodes that offer at least this. [default: none]",
+)  # fmt: skip
+@click.option(
+    "--run-as", multiple=True, metavar="USER",
+    help="User of nodes, or root, that its processes may have (run_as); repeatable. `none`: no user.",
+)  # fmt: skip
 @click.option("--count-only/--enforce", "counted", default=None, help="Only display the quota, or enforce it.")
 @json_output
-def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | None, counted: bool | None) -> Output:
-    """Set weight and quota of a project.
+def set_(
+    name: str, weight: int | None, quota: dict[str, str], borrow: bool | None, counted: bool | None,
+    isolation: str | None, run_as: tuple[str, ...],
+) -> Output:  # fmt: skip
+    """Set weight, quota and isolation of a project.
 
     Examples:
       roost projects set web --weight 2                      twice the share of a project of weight 1
@@ -54,13 +66,15 @@ def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | No
       roost projects set web --quota cpu=none                remove the limit of cpu
       roost projects set web --borrow                        above its quota, with what all quotas leave free
       roost projects set web --count-only                    display the quota, do not enforce it
+      roost projects set web --isolation sandbox             only nodes that run its processes in sandboxes
+      roost projects set web --run-as builder                allow `run_as: builder`; this needs the role admin
 
     Other settings stay. Running work above a lower quota continues.
 
     Next: `roost projects`.
     """
-    if weight is None and not quota and borrow is None and counted is None:
-        raise click.UsageError("nothing to set: give --weight, --quota, --borrow or --count-only")
+    if not any((quota, isolation, run_as)) and weight is borrow is counted is None:
+        raise click.UsageError("nothing to set: give --weight, --quota, --borrow, --count-only, --isolation, --run-as")
     with connect() as client:
         known = existing(lambda: client.projects.get(name))
         # A quota as it is written: cpu_milli 1500 is cpu 1500m.
@@ -73,8 +87,11 @@ def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | No
             quota={limit: most for limit, most in limits.items() if most != NO_LIMIT},
             borrow=borrow if borrow is not None else bool(known and known.borrow),
             counted=counted if counted is not None else bool(known and known.counted),
+            isolation=isolation or (known.isolation if known else IsolationLevel.NONE),
+            run_as=[user for user in run_as if user != NO_LIMIT] if run_as else known.run_as if known else [],
         )
-    return Output(project, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}")
+    more = "".join(f"; {note}" for note in _notes(project))
+    return Output(project, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}{more}")
 
 
 deletion(
@@ -91,9 +108,16 @@ def _row(project: ProjectView) -> tuple[str, ...]:
         most = f"/{amount(name, project.quota[name])}" if name in project.quota else ""
         shown.append(f"{plain(name)} {amount(name, project.allocated.get(name, 0))}{most}")
     message = ", ".join(shown) or "-"
-    notes = [word for word, holds in (("may borrow", project.borrow), ("counted only", project.counted)) if holds]
-    allocated = f"{message} ({', '.join(notes)})" if notes and project.quota else message
+    flags = (("may borrow", project.borrow and project.quota), ("counted only", project.counted and project.quota))
+    notes = [word for word, holds in flags if holds] + _notes(project)
+    allocated = f"{message} ({', '.join(notes)})" if notes else message
     return project.name, str(project.weight), share, str(project.waiting), allocated
+
+
+def _notes(project: ProjectView) -> list[str]:
+    """What its processes may be on nodes."""
+    isolated = [f"isolation {project.isolation}"] if project.isolation != IsolationLevel.NONE else []
+    return isolated + ([f"may run as {', '.join(project.run_as)}"] if project.run_as else [])
 
 
 def _format_quota(project: ProjectView) -> str:

@@ -106,5 +106,5 @@ def _advise(state: State, workload_key: str, index: int | None) -> tuple[Why, Ad
 def _never(state: State, subject: Subject) -> bool:
     """Whether no known node could take it, even if it were empty and in service."""
     fits = fits_when_empty(state.fleet, subject.workload.policy.ask)
-    own = open_to(state.fleet, subject.workload.project)
+    own = open_to(state.fleet, subject.workload.project, subject.workload.policy.ask)
     return bool(len(state.fleet)) and not bool((fits if own is None else fits & own).any())

@@ -6,7 +6,8 @@ import numpy as np
 from roost.core.nodes.maintenance import maintenance_text
 from roost.core.nodes.pools import failed_pools
 from roost.core.placement.filters import AFFINITY, DYNAMIC, STATIC
-from roost.core.placement.filters.location import accepted_by, open_to
+from roost.core.placement.filters.isolation import explain_project, may_run_as, project_mask
+from roost.core.placement.filters.location import accepted_by, open_to, pools_open_to
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask
@@ -30,6 +31,9 @@ CODES = {
     "region": "wrong_region",
     "driver": "no_driver",
     "volume": "no_volume",
+    "isolation": "too_little_isolation",
+    "run_as": "user_not_available",
+    "limits": "limits_not_enforced",
     "vm": "no_vm_part",
     "require": "rule_broken",
     "taints": "taint_not_tolerated",
@@ -100,7 +104,7 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
         held_up = _blocker("agents", f"agents: what an earlier server ordered may still run for {left}")
         return Blocked("awaiting_agents", _count(state.fleet.online), (held_up,))
     subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
-    by_nodes = node_blockers(state, ask, subjects, open_to(state.fleet, workload.project))
+    by_nodes = node_blockers(state, ask, subjects, workload.project)
     others = queue_blockers(state, workload)
     is_failed = any(blocker.filter == "pool_failed" for blocker in others)  # no node of it may be left, for now
     if not others or by_nodes.code == "no_nodes" or (by_nodes.code == "unsatisfiable" and not is_failed):
@@ -128,7 +132,7 @@ def queue_blockers(state: State, workload: Workload) -> tuple[Blocker, ...]:
         names = joined(", ", [_failed_text(pool) for pool in failed])
         found.append(_blocker("pool_failed", ("pool: ", *names, "; no fallback pool is ready")))
     allowed = unreserved_mask(state, line, workload, state.now_ms)
-    own = open_to(state.fleet, workload.project)
+    own = open_to(state.fleet, workload.project, policy.ask)
     if allowed is not None and not (own is not None and bool((own == allowed).all())):
         rows = np.flatnonzero(~allowed if own is None else own & ~allowed)
         nodes = {state.fleet.names[row] for row in rows.tolist()}
@@ -172,17 +176,18 @@ def _reserved_for_others(state: State, workload: Workload, line: EquivalenceClas
     return joined(", ", list(dict.fromkeys(found)))
 
 
-def node_blockers(state: State, ask: Ask, subjects: tuple[str, ...] = (), own: Mask | None = None) -> Blocked:
-    """Every reason why nodes reject an ask, counted. `own`: nodes that other projects do not have alone."""
+def node_blockers(state: State, ask: Ask, subjects: tuple[str, ...] = (), project: str = "") -> Blocked:
+    """Every reason why nodes reject an ask of a project, counted."""
     fleet = state.fleet
     online = _count(fleet.online)
     if not online:
         return Blocked("no_nodes", 0)
     found: list[Blocker] = []
     short = np.zeros(len(fleet), np.bool_)
+    own = open_to(fleet, project, ask) if project else None
     eligible = fits = fits_when_empty(fleet, ask) if own is None else fits_when_empty(fleet, ask) & own
     if own is not None and not bool(own.all()):
-        found.append(_blocker("project", _foreign_text(fleet, ~own), _count(~own)))
+        found += _project_blockers(fleet, ask, project)
     for static in STATIC:
         mask = static.mask(fleet, ask)
         if mask is not None and not bool(mask.all()):
@@ -215,6 +220,18 @@ def eligible_rows(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> Mask:
         result = result & dynamic.mask(fleet, ask)
     social = affinity_mask(fleet, ask, subjects, fits)
     return result if social is None else result & social
+
+
+def _project_blockers(fleet: Fleet, ask: Ask, project: str) -> list[Blocker]:
+    """What an administrator has set for pools and for the project."""
+    found: list[Blocker] = []
+    pools, own = pools_open_to(fleet, project), project_mask(fleet, project, ask)
+    if pools is not None and not bool(pools.all()):
+        found.append(_blocker("project", _foreign_text(fleet, ~pools), _count(~pools)))
+    if own is not None and not bool(own.all()):
+        name = "isolation" if may_run_as(fleet, project, ask) else "run_as"
+        found.append(_blocker(name, explain_project(fleet, project, ask, ~own), _count(~own)))
+    return found
 
 
 def _foreign_text(fleet: Fleet, failing: Mask) -> Text:

@@ -14,6 +14,7 @@ from roost.core.lifecycle.retention import forget
 from roost.core.lifecycle.stop import cancel_all, cancel_one
 from roost.core.lifecycle.supersede import supersede
 from roost.core.lifecycle.update import change, change_refusal, is_same
+from roost.core.placement.filters.isolation import may_run_as
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
@@ -23,7 +24,7 @@ from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.core.transitions import reopen
 from roost.core.watch import reschedule, watch_queue
-from roost.model.errors import Conflict, Invalid, NotFound, RoostError
+from roost.model.errors import Conflict, Forbidden, Invalid, NotFound, RoostError
 from roost.model.events import Cancel, Retry, Submit, SubmitReply, SubmitResult, WorkloadSpec
 from roost.model.keys import instance_key
 from roost.model.reasons.attempts import SUBMITTED, CancelRequested, RetryRequested, WaitingForDependencies
@@ -124,6 +125,12 @@ def _check(state: State, event: Submit, wanted: WorkloadSpec, alive: Workload | 
         message = f"{key} is in use since {since}; cancel it first or take another name"
         raise Conflict(message, code="name_in_use", path="name", params={"workload": key})
     check_strategy(wanted.policy.ask.strategy, "placement.strategy")
+    if not may_run_as(state.fleet, wanted.project, wanted.policy.ask):
+        raise Forbidden(
+            f"project {wanted.project} may not run as {wanted.policy.ask.run_as}; an administrator can allow it with "
+            f"`roost projects set {wanted.project} --run-as {wanted.policy.ask.run_as}`",
+            path="run_as",
+        )
     _check_quota(state, wanted)
 
 

@@ -29,7 +29,8 @@ from roost.model.states import ALLOCATED, FINISHED, InstanceState, RolloutState,
 
 #: What a run is made of. All else of a document can change while it runs.
 DESTRUCTIVE_FIELDS = (
-    "kind", "image", "container", "volumes", "vm", "command", "steps", "env", "ports", "resources", "timeout", "fenced",
+    "kind", "image", "container", "volumes", "isolation", "run_as", "limits", "vm",
+    "command", "steps", "env", "ports", "resources", "timeout", "fenced",
     "health", "stderr", "outputs",
 )  # fmt: skip
 

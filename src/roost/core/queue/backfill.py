@@ -43,7 +43,7 @@ def order_of(workload: Workload) -> Order:
 
 def unreserved_mask(state: State, line: EquivalenceClass, workload: Workload, now: int) -> Mask | None:
     """Nodes that are not reserved for others, as far as this workload goes; None: all."""
-    own = open_to(state.fleet, line.project)
+    own = open_to(state.fleet, line.project, workload.policy.ask)
     if not state.backfill_reservations and not state.reservations and not state.gang_reservations:
         return own
     fleet, policy, order = state.fleet, workload.policy, order_of(workload)
@@ -330,7 +330,8 @@ def _enough(state: State, waiting: list[PendingHead], now: int) -> list[_Emptied
     """The nodes that are empty soonest and have room for all of a gang; none if all nodes together have not."""
     fleet = state.fleet
     reserved = {name for gang_reservation in state.gang_reservations.values() for name in gang_reservation.nodes}
-    own = open_to(fleet, waiting[0].workload.project)
+    workload = waiting[0].workload
+    own = open_to(fleet, workload.project, workload.policy.ask)
     usable = fleet.open if own is None else fleet.open & own
     names = [name for row, name in enumerate(fleet.names) if usable[row] and name not in reserved]
     unused = sorted((_EmptiedNode(state, name, now) for name in names), key=lambda node: (node.empty_ms, node.name))

@@ -24,6 +24,7 @@ def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
         raise Conflict(f"there are {limits.PROJECTS_MAX:,} projects already", code="too_many")
     state.projects[event.project.name] = event.project
     state.dirty["project", event.project.name] = event.project
+    state.apply_project(event.project.name)
     state.queue.recheck_all()
     out.reply(event.request, event.project.name)
 
@@ -67,6 +68,8 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
     if event.kind == "pool":
         state.apply_pool(event.name)
         state.silent_pools.pop(event.name, None)
+    elif event.kind == "project":
+        state.apply_project(event.name)
     state.queue.recheck_all()
     out.reply(event.request, event.name)
 

@@ -58,6 +58,7 @@ class Fleet:
         self.closed: dict[str, str] = {}  # nodes in touch that take no new work -> why: a text that follows "is"
         self.fallbacks: dict[str, str] = {}  # pools that have failed -> the pool that takes what asked for them
         self.owners: dict[str, tuple[str, ...]] = {}  # pools of some projects only -> those projects
+        self.of_processes: dict[str, tuple[str, tuple[str, ...]]] = {}  # project -> least isolation, further users
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
         self.measured: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in MEASURED}  # smoothed, in millionths
@@ -87,6 +88,7 @@ class Fleet:
         made.names, made.facts, made.log = list(self.names), list(self.facts), list(self.log)
         made.open, made.online = self.open.copy(), self.online.copy()
         made.closed, made.fallbacks, made.owners = dict(self.closed), dict(self.fallbacks), dict(self.owners)
+        made.of_processes = dict(self.of_processes)
         made.total, made.used, made.measured = _copied(self.total), _copied(self.used), _copied(self.measured)
         made.device_total, made.devices = self.device_total.copy(), self.devices.copy()
         made.ports = {name: dict(ports) for name, ports in self.ports.items()}

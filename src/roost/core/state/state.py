@@ -17,9 +17,9 @@ from roost.core.state.shared import Shared, copy_part
 from roost.core.state.timers import TimerKind, Timers
 from roost.model.records.instance import Instance
 from roost.model.records.node import FLAKY, Facts, Node
-from roost.model.records.project import INSTANCES, facts_in_pool
+from roost.model.records.project import INSTANCES, Project, facts_in_pool
 from roost.model.records.workload import Ask, Workload
-from roost.model.states import FINISHED, NodeStatus, PoolStatus, RestartWhen, WorkloadKind
+from roost.model.states import FINISHED, IsolationLevel, NodeStatus, PoolStatus, RestartWhen, WorkloadKind
 
 LEASE_NODES, LEASE_NODES_STEP, LEASE_MS_PER_NODE = 500, 100, 2
 GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
@@ -126,6 +126,13 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
             if node.facts.pool == name:
                 self.join_fleet(node.name, node.facts)
                 self.open_node(node)
+
+    def apply_project(self, name: str) -> None:
+        project = self.projects.get(name, Project(name))
+        least = "" if project.isolation == IsolationLevel.NONE else str(project.isolation)
+        self.fleet.of_processes[name] = least, project.run_as
+        if not least and not project.run_as:
+            del self.fleet.of_processes[name]
 
     def check_queue_at(self, when_ms: int) -> None:
         if when_ms > self.now_ms and (not self.queue_check_ms or when_ms < self.queue_check_ms):

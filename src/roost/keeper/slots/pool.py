@@ -15,7 +15,7 @@ from roost.keeper.cgroup import Cgroups
 from roost.keeper.clock import NEVER
 from roost.keeper.processes import log
 from roost.keeper.rules import Rules
-from roost.keeper.run import KeeperRun
+from roost.keeper.run import KeeperRun, lacks_limits
 from roost.keeper.slots import messages
 from roost.keeper.slots.handle import NO_LIMIT, SlotGroup, SlotHandle
 from roost.keeper.slots.messages import Broken
@@ -242,8 +242,8 @@ class SlotPool:
         argv, ignore_failure = run.steps[run.step]
         is_last = run.step + 1 == len(run.steps)
         self._limit(slot, run)
-        if run.cause:  # it was stopped while its slot was made
-            self.rules.not_started(run, "", now)
+        if run.cause or lacks_limits(run):  # it was stopped while its slot was made, or may not begin
+            self.rules.not_started(run, "" if run.cause else lacks_limits(run), now)
             return
         files = (run.log_fd, run.stderr_fd) if run.stderr else (run.log_fd,)
         slot.is_clean = False

@@ -46,8 +46,7 @@ class Slot:
             signal.signal(number, signal.SIG_DFL)
         self.ignored = ignored_signals()
         view = self.view = View(spec.home, spec.hidden, spec.readable, self.user, is_root=self.is_root)
-        view.renew_proc(self.user)
-        self.oom = os.open("/proc/self/oom_score_adj", os.O_RDWR)
+        self.oom = view.renew_proc(self.user)
         self.oom_own = os.read(self.oom, 16).strip()
         if spec.pids_max:
             _, most = resource.getrlimit(resource.RLIMIT_NPROC)

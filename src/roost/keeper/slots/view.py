@@ -16,7 +16,6 @@ from roost.keeper.slots.system import (
     MS_NOEXEC,
     MS_NOSUID,
     MS_PRIVATE,
-    MS_RDONLY,
     MS_REC,
     mount,
     set_mount,
@@ -28,6 +27,10 @@ from roost.keeper.slots.system import (
 HIDDEN = ("/home", "/run", "/sys/fs/cgroup", "/dev/mqueue")
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")
 RESOLVER = "/etc/resolv.conf"  # may be a link into /run
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+LINKS = {
+    "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx",
+}  # fmt: skip
 _PLAIN = MS_NOSUID | MS_NODEV
 _COVER = "mode=0755,size=1m,nr_inodes=4096"  # holds names of directories, and two small files
 
@@ -49,6 +52,8 @@ class View:
         resolver = os.path.realpath(RESOLVER)
         names = _contents(resolver)
         users = _contents("/etc/passwd")
+        if is_root and not user:
+            self._few_devices()
         self._hide(sorted({*hidden, *HIDDEN, *_homes(), *_closed(home)}))
         for path, fd in shown.items():
             self._show(path, fd)
@@ -63,9 +68,16 @@ class View:
             set_mount(cover, add=ATTR_RDONLY)
         self._private_terminals()
 
-    def renew_proc(self, user: int) -> None:
-        """In the new PID namespace. For user 0 read-only: its files there belong to that user."""
-        mount("proc", "/proc", "proc", _PLAIN | MS_NOEXEC | (0 if user else MS_RDONLY))
+    def renew_proc(self, user: int) -> int:
+        """In the new PID namespace. For user 0 read-only: its files there belong to that user. Returns an open
+        oom_score_adj of our own."""
+        mount("proc", "/proc", "proc", _PLAIN | MS_NOEXEC)
+        view = writable_view("/proc")
+        own = os.open("self/oom_score_adj", os.O_RDWR, dir_fd=view)
+        os.close(view)
+        if not user:
+            set_mount("/proc", add=ATTR_RDONLY)
+        return own
 
     def enter(self, place: str) -> None:
         """Have a work directory where it is outside, and go there."""
@@ -138,6 +150,20 @@ class View:
         mount(draft, "/etc/passwd", flags=MS_BIND)
         os.unlink(draft)
         set_mount("/etc/passwd", add=ATTR_RDONLY)
+
+    def _few_devices(self) -> None:
+        """For user 0, who owns the disks of the machine: its own mode bits keep it from nothing."""
+        kept = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES if os.path.exists(f"/dev/{name}")}
+        mount("tmpfs", "/dev", "tmpfs", _PLAIN, _COVER)
+        self.covers.append("/dev")
+        for name in ("pts", "shm"):
+            os.mkdir(f"/dev/{name}")
+        for name, target in LINKS.items():
+            os.symlink(target, f"/dev/{name}")
+        for name, fd in kept.items():
+            os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o600))
+            mount(f"/proc/self/fd/{fd}", f"/dev/{name}", flags=MS_BIND)
+            os.close(fd)
 
     def _private_terminals(self) -> None:
         """Those of the machine may be of the same user."""

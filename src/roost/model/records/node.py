@@ -4,7 +4,7 @@ import msgspec
 
 from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.records.transition import NodeStory
-from roost.model.states import NodeStatus
+from roost.model.states import IsolationLevel, NodeStatus
 
 FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
 
@@ -33,6 +33,8 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
     volumes: tuple[str, ...] = ()  # NAME or NAME:rw: directories that its operator gives to containers
     vm: tuple[str, ...] = ()  # KIND/NAME: images, bridges, firmware and accelerators that it has for virtual machines
+    isolation: IsolationLevel = IsolationLevel.NONE  # of processes: the best that it offers
+    users: bool = False  # each project has a user of its own there, and a run may have another
 
 
 class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):

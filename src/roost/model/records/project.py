@@ -7,7 +7,8 @@ from roost.model.errors import Invalid
 from roost.model.records.node import Facts
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import between, taints_of
-from roost.model.states import PoolStatus
+from roost.model.spec.runs.isolation import check_user
+from roost.model.states import IsolationLevel, PoolStatus
 
 WHEN_FAILED = ("move", "cancel")
 INSTANCES = "instances"  # in a quota: how many may hold room at once
@@ -22,6 +23,8 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defa
     quota: dict[str, int] = {}  # cpu in milli-cores, memory, disk and file_bytes in bytes, gpu in thousandths, others
     borrow: bool = False  # may go beyond its quota with what other projects leave of theirs
     counted: bool = False  # the quota is only looked at, not enforced
+    isolation: IsolationLevel = IsolationLevel.NONE  # its processes run only on nodes that offer at least this
+    run_as: tuple[str, ...] = ()  # users of nodes that its processes may have besides its own: names, or root
 
 
 class Reservation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -57,6 +60,9 @@ def check_project(project: Project) -> None:
     for name, amount in project.quota.items():
         check_name(name, "quota")
         between(amount, 0, limits.BYTES_MAX, f"quota.{name}")
+    between(len(project.run_as), 0, limits.RUN_AS_MAX, "run_as", "users")
+    for index, user in enumerate(project.run_as):
+        check_user(user, f"run_as[{index}]")
 
 
 def facts_in_pool(facts: Facts, pool: Pool) -> Facts:

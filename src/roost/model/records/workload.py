@@ -68,6 +68,9 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=Tr
     image: str = ""  # of its container: nodes that have it are preferred
     volumes: tuple[str, ...] = ()  # of the node, by name; those that it writes to with `:rw`
     vm: tuple[str, ...] = ()  # KIND/NAME: images, bridges and firmware of the node that a virtual machine needs
+    isolation: str = ""  # of a process: the least that its node offers; empty: anything
+    run_as: str = ""  # the user of a process, by name; empty: that of its project there
+    limits: tuple[str, ...] = ()  # resources whose limits its node must enforce
 
 
 class After(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):

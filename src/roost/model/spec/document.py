@@ -36,12 +36,13 @@ from roost.model.spec.runs.container import (
     check_volumes,
 )  # fmt: skip
 from roost.model.spec.runs.gang import Gang, gang_of
+from roost.model.spec.runs.isolation import check_isolation, isolation_needed, limits_required
 from roost.model.spec.runs.retries import Retries, check_retries
 from roost.model.spec.runs.vm import VmBlock, check_vm, seed_secrets, vm_inputs, vm_needs, with_disks
 from roost.model.spec.runs.work import check_work
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
-from roost.model.states import Move, StderrMode, WhenFull, WhenLost, WorkloadKind
+from roost.model.states import IsolationLevel, LimitsMode, Move, StderrMode, WhenFull, WhenLost, WorkloadKind
 
 #: What these may be depends on the kind; without it they cannot be checked.
 OF_A_KIND = (
@@ -49,6 +50,9 @@ OF_A_KIND = (
     "steps",
     "container",
     "volumes",
+    "isolation",
+    "run_as",
+    "limits",
     "vm",
     "move",
     "count",
@@ -97,6 +101,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, r
     health: HealthBlock | None = None
     retention: int | float | str | None = None
     stderr: StderrMode = StderrMode.MERGE
+    isolation: IsolationLevel | None = None
+    run_as: str = ""
+    limits: LimitsMode = LimitsMode.BEST_EFFORT  # from here on, `limits` is no module
     mask: bool = False  # values of its secrets, where its logs are shown
     inputs: list[InputBlock] = []
     outputs: list[str | OutputBlock] = []
@@ -147,6 +154,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(check_image, document.image, kind, _join(path, "image"))
     check(check_container, document, _join(path, "container"))
     check(check_work, document, path)
+    check(check_isolation, document, path)
     vm = check(check_vm, document, f"{path}." if path else "")
     check(_check_env, document, _join(path, "env"))
     check(check_labels, document.labels, _join(path, "labels"))
@@ -329,6 +337,9 @@ def _ask(document: Document, vm: VmBlock | None, path: str) -> Ask:
         volumes=check(check_volumes, document.volumes, document.image, _join(path, "volumes")) or (),
         affinity=check(affinity_of, placement, document.project, document.name, document.count, here),
         vm=vm_needs(vm),
+        isolation=isolation_needed(document),
+        run_as=document.run_as,
+        limits=limits_required(document),
     )
     problems.refuse()
     return ask

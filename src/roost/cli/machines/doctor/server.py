@@ -21,7 +21,7 @@ from roost.client.transport import CONNECT_TIMEOUT_S, Transport, tls_context
 from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
-from roost.model.states import InstanceState
+from roost.model.states import InstanceState, IsolationLevel
 from roost.schema.access.blob_keys import BlobKeysView
 from roost.schema.nodes import NodeView
 from roost.schema.servers import HistoryStatus, ServerView, StatusView, TimingView
@@ -215,6 +215,7 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
         yield ok("nodes", message)
     else:
         yield bad("nodes", f"{message}: nothing can start", "`roost nodes`; check the agents")
+    yield _isolated(nodes)
     late = [node for node in nodes if node.running and 0 < (node.drain_until_ms or 0) < status.now_ms]
     yield from warnings("nodes", (
         ("lost", [node.name for node in nodes if node.status == "lost"],
@@ -228,7 +229,7 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
         ("not sending the logs that they have", [node.name for node in nodes if _is_stuck(node)],
          "check the disk of the server, and agent.log in the directory of the agent"),
         ("running work as root, so that a submitter can do anything there",
-         [node.name for node in nodes if node.user == "root" and node.labels.get("isolation", "none") == "none"],
+         [node.name for node in nodes if node.user == "root" and node.isolation == IsolationLevel.NONE],
          "start their agents without `--isolation none`, or as a user of their own"),
         ("not enforcing all limits", list(filter(None, map(_unenforced, nodes))),
          "run their agents as root or with a delegated cgroup, or do not rely on limits there"),
@@ -237,6 +238,17 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
         ("still working after their drain deadline", [node.name for node in late],
          "`roost nodes show NAME` lists its work"),
     ))  # fmt: skip
+
+
+def _isolated(nodes: list[NodeView]) -> DoctorCheck:
+    counts = {level: sum(node.isolation == level for node in nodes) for level in reversed(IsolationLevel)}
+    labels = {
+        IsolationLevel.SANDBOX: "in sandboxes",
+        IsolationLevel.USER: "with a user for each project only",
+        IsolationLevel.NONE: "not isolated",
+    }
+    parts = [f"{labels[level]} on {count:,}" for level, count in counts.items() if count]
+    return ok("isolation", f"processes are {', '.join(parts)} of {len(nodes):,} nodes")
 
 
 def _restarted(node: NodeView) -> str:

@@ -7,6 +7,7 @@ from roost.core.placement.filters import (
     affinity,
     availability,
     gpu,
+    isolation,
     location,
     ports,
     resources,
@@ -54,19 +55,18 @@ STATIC: list[StaticFilter] = [
     StaticFilter("region", location.region_mask, lambda _, ask, __: f"region: not in {' or '.join(ask.regions)}"),
     StaticFilter("driver", location.driver_mask, location.explain_driver),
     StaticFilter("volume", volumes.volumes_mask, volumes.explain_volumes),
+    StaticFilter("isolation", isolation.isolation_mask, isolation.explain_isolation),
+    StaticFilter("run_as", isolation.users_mask, isolation.explain_users),
+    StaticFilter("limits", isolation.limits_mask, isolation.explain_limits),
     StaticFilter("vm", vms.vm_mask, vms.explain_vm),
     StaticFilter("require", rules.require_mask, rules.explain_require),
     StaticFilter("taints", availability.taints_mask, availability.explain_taints),
-    StaticFilter(
-        "gpu_model", gpu.gpu_model_mask, lambda _, ask, __: f"gpu_model: has no {' or '.join(ask.gpu_models)}"
-    ),
+    StaticFilter("gpu_model", gpu.gpu_model_mask, gpu.explain_gpu_model),
     StaticFilter("capacity", resources.capacity_mask, resources.explain_capacity),
 ]
 #: These change with every placement.
 DYNAMIC: list[DynamicFilter] = [
-    DynamicFilter(
-        "status", lambda fleet, _: fleet.open, availability.explain_status, lambda fleet, _, row: fleet.open.item(row)
-    ),
+    DynamicFilter("status", availability.status_mask, availability.explain_status, availability.status_allows),
     DynamicFilter("resources", resources.resources_mask, resources.explain_resources, resources.resources_allows),
     DynamicFilter("gpu", gpu.gpu_mask, gpu.explain_gpu, gpu.gpu_allows, lambda ask: ask.gpu_count > 0),
     DynamicFilter("ports", ports.ports_mask, ports.explain_ports, ports.ports_allows, lambda ask: bool(ask.ports)),

@@ -28,6 +28,14 @@ def _untolerated(taints: tuple[str, ...], ask: Ask) -> list[str]:
     return [taint for taint in taints if not taint.endswith(SOFT) and not tolerates(ask, taint)]
 
 
+def status_mask(fleet: Fleet, ask: Ask) -> Mask:
+    return fleet.open
+
+
+def status_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
+    return fleet.open.item(row)
+
+
 def explain_status(fleet: Fleet, ask: Ask, failing: Mask) -> str:
     offline = int(np.count_nonzero(failing & ~fleet.online))
     parts = [f"{offline} offline"] if offline else []

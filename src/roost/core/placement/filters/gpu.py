@@ -50,3 +50,7 @@ def gpu_model_mask(fleet: Fleet, ask: Ask) -> Mask | None:
     if not ask.gpu_models:
         return None
     return fleet.field_mask(("gpu_model", ask.gpu_models), "gpu_model", lambda model: model in ask.gpu_models)
+
+
+def explain_gpu_model(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    return f"gpu_model: has no {' or '.join(ask.gpu_models)}"

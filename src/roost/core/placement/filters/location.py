@@ -1,6 +1,7 @@
 """Pools, which may be for some projects only, regions, and drivers of nodes."""
 
-from roost.core.state.fleet import Fleet, Mask
+from roost.core.placement.filters.isolation import project_mask
+from roost.core.state.fleet import Fleet, Mask, all_of
 from roost.model.records.workload import Ask
 
 
@@ -28,7 +29,12 @@ def accepted_by(fleet: Fleet, ask: Ask) -> dict[str, None]:
     return found
 
 
-def open_to(fleet: Fleet, project: str) -> Mask | None:
+def open_to(fleet: Fleet, project: str, ask: Ask) -> Mask | None:
+    """Nodes where a project may have such work at all, as administrators have set it; None: all nodes."""
+    return all_of((pools_open_to(fleet, project), project_mask(fleet, project, ask)))
+
+
+def pools_open_to(fleet: Fleet, project: str) -> Mask | None:
     """Nodes of pools that are for all projects, or for this one; None: all nodes."""
     if not fleet.owners:
         return None

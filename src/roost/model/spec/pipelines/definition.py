@@ -24,15 +24,15 @@ WHEN = ("succeeded", "finished", "started")
 SHARED = ("project", "env", "inputs")
 FIELDS = ("name", *SHARED, "concurrency", "actions")
 ACTION_FIELDS = (
-    "name", "needs", "image", "container", "volumes",
+    "name", "needs", "image", "container", "volumes", "isolation", "run_as", "limits",
     "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
     "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
     "placement", "retention", "mask", "inputs", "outputs", "cache", "if", "approve",
     "artifacts", "services",
 )  # fmt: skip
 SERVICE_FIELDS = (
-    "name", "image", "container", "volumes", "command", "env", "ports", "resources", "health", "priority", "grace",
-    "placement",
+    "name", "image", "container", "volumes", "isolation", "run_as", "limits", "command", "env", "ports", "resources",
+    "health", "priority", "grace", "placement",
 )  # fmt: skip
 ELSEWHERE = {  # what a workload document has and an action has not, and what to do about it
     "command": "an action has steps; write `steps: [COMMAND]`",
