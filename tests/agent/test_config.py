@@ -116,6 +116,7 @@ def test_images_and_bridges_of_virtual_machines_are_named(tmp_path: Path, monkey
     (tmp_path / "disk").write_bytes(b"x")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(config, "is_bridge", lambda interface: interface == "br0")
+    monkeypatch.setattr(config, "joins_bridges", lambda: True)
     options = read_options([*SERVER, "--dir", "/a", "--vm-image", "one=disk", "--vm-bridge", "lan=br0"], {})
     assert (options.machines.images, options.machines.bridges) == ({"one": str(tmp_path / "disk")}, {"lan": "br0"})
     assert (options.machines.directory, options.qemu) == ("/a/machines", "auto")
@@ -136,6 +137,15 @@ def test_images_and_bridges_of_virtual_machines_are_named(tmp_path: Path, monkey
         (["--qemu", "/absent"], "--qemu: this is a program, auto or none"),
     ],
 )
-def test_what_virtual_machines_cannot_have_is_refused(flags: list[str], says: str) -> None:
+def test_what_virtual_machines_cannot_have_is_refused(
+    flags: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "joins_bridges", lambda: True)
     with pytest.raises(Invalid, match=re.escape(says)):
         read_options([*SERVER, *flags], {})
+
+
+def test_an_agent_that_cannot_join_bridges_offers_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "joins_bridges", lambda: False)
+    with pytest.raises(Invalid, match="--vm-bridge: only an agent that is root, or has CAP_NET_ADMIN"):
+        read_options([*SERVER, "--vm-bridge", "lan=lo"], {})

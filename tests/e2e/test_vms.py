@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.components.guest import shared_guest
 from tests.e2e.test_agents import agent_of, instance, is_state
 
 TICKS = "echo begun; i=0; while :; do i=$((i+1)); echo tick $i; sleep 1; done"
+BRIDGE = f"rtest{os.getpid()}"  # no other test of this machine has it
 GONE: list[Path] = []  # the file of the image `gone`
 BOOT_S = 120  # without KVM, on a busy machine; four seconds are usual
 
@@ -30,13 +32,22 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     GONE.append(folder / "gone")
     (folder / "gone").write_bytes(b"x")
     (folder / "arm").write_bytes(bytes(0x38) + b"ARM\x64" + bytes(1_000))
+    if os.geteuid() == 0:
+        subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
+        subprocess.run(["ip", "addr", "add", "10.213.77.1/24", "dev", BRIDGE], check=True)
+        subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)
     images = f"linux={made.kernel},initrd={made.initrd},gone={folder}/gone,arm={folder}/arm"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROOST_AGENT_QEMU", "auto")
         patch.setenv("ROOST_AGENT_ISOLATION", "")  # as on a node: QEMU has the user of the project
         patch.setenv("ROOST_AGENT_VM_IMAGES", images)
-        with Product(agents=1, cpu="8", options=("--lease", "60000")) as product:
-            yield product
+        if os.geteuid() == 0:
+            patch.setenv("ROOST_AGENT_VM_BRIDGES", f"lan={BRIDGE}")
+        try:
+            with Product(agents=1, cpu="8", options=("--lease", "60000")) as product:
+                yield product
+        finally:
+            subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
 
 
 def submit(product: Product, name: str, script: str = TICKS, **vm: Any) -> None:
@@ -162,13 +173,23 @@ def test_disks_seed_and_ports_of_a_machine(product: Product, tmp_path: Path) -> 
     product.wait_until(is_state(product, "whole", "cancelled"), within_s=BOOT_S)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes bridges and joins them")
+def test_a_machine_joins_a_bridge_of_its_node(product: Product) -> None:
+    script = "ip link set eth0 up; ip addr add 10.213.77.2/24 dev eth0; ping -c 1 -W 60 10.213.77.1; echo pinged $?"
+    submit(product, "bridged", script, network={"mode": "bridge", "bridge": "lan"})
+    product.client.workloads.wait([("default", "bridged")], timeout_s=BOOT_S)
+    assert b"pinged 0" in log(product, "bridged"), instance(product, "bridged").message
+    ports = os.listdir(f"/sys/class/net/{BRIDGE}/brif")
+    assert ports == [], "its interface is gone with it"
+
+
 @pytest.mark.parametrize(
     "vm, says",
     [
         ({"kernel": "absent"}, "vm: has no image absent"),
         ({"accel": "kvm"}, "vm: has no accel kvm"),
         ({"disks": [{"name": "data", "size": "900TiB"}]}, "capacity: needs 900TiB disk"),
-        ({"network": {"mode": "bridge", "bridge": "lan"}}, "vm: has no bridge lan"),
+        ({"network": {"mode": "bridge", "bridge": "wan"}}, "vm: has no bridge wan"),
     ],
 )
 def test_what_no_node_has_is_named(product: Product, vm: dict[str, Any], says: str) -> None:

@@ -11,7 +11,7 @@ from roost.drivers.container.engine import default_sockets
 from roost.drivers.container.request import HostVolume, check_volume
 from roost.drivers.qemu.host import MachineHost
 from roost.drivers.qemu.images import read_head
-from roost.drivers.qemu.probe import is_bridge
+from roost.drivers.qemu.probe import is_bridge, joins_bridges
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_POOL, GPUS_MAX, VM_OFFERS_MAX, VOLUMES_MAX
 from roost.model.records.node import Facts
@@ -213,6 +213,8 @@ def _machines(given: argparse.Namespace) -> MachineHost:
             raise Invalid("--vm-image", f"{path!r:.80} cannot be read: {error.strerror or error}") from None
         except ValueError as error:
             raise Invalid("--vm-image", f"{path!r:.80} cannot be used: {error}") from None
+    if bridges and not joins_bridges():
+        raise Invalid("--vm-bridge", "only an agent that is root, or has CAP_NET_ADMIN, joins machines to a bridge")
     for interface in bridges.values():
         if not is_bridge(interface):
             raise Invalid(

@@ -160,9 +160,9 @@ def test_options_about_runs_reach_each_node(tmp_path: Path) -> None:
     with up(tmp_path, "--vm-image", f"one={image}", "--docker", "none", "--qemu", "none", agents=2):
         for name in ("node-1", "node-2"):
             argv = json.loads((tmp_path / "nodes" / name / "started.json").read_text())
-            words = " ".join(argv)
-            assert f"--vm-image one={tmp_path}/disk" in words, "wherever the agent is started"
-            assert "--docker none" in words and "--qemu none" in words
+            line = " ".join(argv)
+            assert f"--vm-image one={tmp_path}/disk" in line, "wherever the agent is started"
+            assert "--docker none" in line and "--qemu none" in line
 
 
 @pytest.mark.parametrize("who", ["keeper", "agent"])

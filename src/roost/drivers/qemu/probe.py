@@ -22,6 +22,7 @@ TRIAL_DONE = 33  # QEMU's exit code when a guest writes 0x10 to its port
 BOOT_SECTOR = bytes.fromhex("ba0105b010eef4ebfd").ljust(510, b"\0") + b"\x55\xaa"
 TRIAL_DISK_BYTES = 1 << 20  # less is no disk for the BIOS
 FIRMWARE = ("/usr/share/ovmf/OVMF.fd", "/usr/share/qemu/OVMF.fd", "/usr/share/edk2/x64/OVMF.fd")
+NET_ADMIN = 1 << 12
 BRIDGE = "/sys/class/net/{}/bridge"
 _VERSION = re.compile(r"version (\d+(?:\.\d+)*)")
 
@@ -53,6 +54,13 @@ def is_bridge(interface: str) -> bool:
     return os.path.isdir(BRIDGE.format(interface))
 
 
+def joins_bridges() -> bool:
+    """Whether we may add interfaces to a bridge: root, or CAP_NET_ADMIN."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        fields = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+    return bool(int(fields["CapEff"], 16) & NET_ADMIN)
+
+
 def runs_kvm(program: str) -> bool:
     """Whether a guest runs with KVM and this processor, and not only the device is there."""
     if not os.access(KVM, os.R_OK | os.W_OK):
@@ -65,6 +73,7 @@ def runs_kvm(program: str) -> bool:
             "-accel", "kvm", "-cpu", "host", "-m", "16", "-device", "isa-debug-exit,iobase=0x501,iosize=2",
             "-drive", f"if=virtio,format=raw,readonly=on,file={disk.name}",
         ]  # fmt: skip
+        argv = ["/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *argv]  # where it fails, it aborts
         return _run(argv, TRIAL_S_MAX)[0] == TRIAL_DONE
 
 
