@@ -2,7 +2,16 @@
 
 import pytest
 
-from roost.files.junit import CASES_MAX, FAILURES_MAX, JunitReport, WrongReport, read_junit
+from roost.files.junit import (
+    CASES_MAX,
+    FAILURES_MAX,
+    FlakyCase,
+    JunitReport,
+    WrongReport,
+    flaky_cases,
+    merged,
+    read_junit,
+)
 
 REPORT = b"""<?xml version="1.0"?>
 <testsuites>
@@ -28,6 +37,26 @@ def test_a_report_is_counted() -> None:
     assert [case.name for case in report.slowest][:3] == ["shop.cart::removes", "shop.cart::adds", "crashes"]
     both = report | report
     assert (both.passed, both.failed, len(both.failures), both.slowest[1].time_ms) == (4, 4, 4, 1_250)
+
+
+def test_outcomes_are_known_by_name() -> None:
+    report = read_junit(REPORT)
+    assert report is not None
+    assert report.outcomes == {"shop.cart::adds": True, "shop.cart::removes": False, "crashes": False, "shaky": True}
+    again = {"crashes": True, "new": True}
+    assert merged((report.outcomes, again)) == {**report.outcomes, "new": True}, "one failure of a name counts"
+
+
+def test_a_test_that_fails_now_and_then_is_flaky() -> None:
+    runs = [
+        {"good": True, "shaky": True, "worse": False, "broken": True, "mended": False, "rare": True},
+        {"good": True, "shaky": False, "worse": True, "broken": True, "mended": False},
+        {"good": True, "shaky": True, "worse": False, "broken": False, "mended": True, "rare": False},
+        {"good": True, "shaky": True, "worse": False, "broken": False, "mended": True},
+    ]
+    assert flaky_cases(runs) == [FlakyCase("worse", 3, 4), FlakyCase("shaky", 1, 4)]
+    assert flaky_cases(runs[:2]) == [], "a change is no flake"
+    assert flaky_cases([]) == []
 
 
 def test_other_xml_is_no_report() -> None:

@@ -1,10 +1,11 @@
-"""Test reports in JUnit XML, as most test runners write them: counted, with failures and the slowest tests.
+"""Test reports in JUnit XML, as most test runners write them: counted, with failures, slow and flaky tests.
 
 A report comes from a run, so nothing in it is trusted: no document types and no entities, and bounds on all it can
 make this remember.
 """
 
 import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -13,6 +14,7 @@ DEPTH_MAX = 32  # a report has 4 levels
 TEXT_MAX = 300  # characters of a name or a message that are kept
 FAILURES_MAX = 50  # listed; the rest is counted
 SLOWEST_MAX = 10
+FLAKY_MAX = 50
 SUITES = ("testsuites", "testsuite")
 BAD = ("failure", "error")
 FLAKY = ("flakyFailure", "flakyError")  # failed first, and then succeeded in the same report
@@ -33,6 +35,7 @@ class JunitReport(NamedTuple):
     time_ms: int = 0
     failures: tuple[CaseResult, ...] = ()
     slowest: tuple[CaseResult, ...] = ()
+    outcomes: Mapping[str, bool] = {}  # of one report: by name, whether all passed; none of those that were skipped
 
     def __or__(self, other: "JunitReport") -> "JunitReport":
         return JunitReport(
@@ -44,6 +47,33 @@ class JunitReport(NamedTuple):
             (self.failures + other.failures)[:FAILURES_MAX],
             tuple(heapq.nlargest(SLOWEST_MAX, self.slowest + other.slowest, key=lambda case: case.time_ms)),
         )
+
+
+class FlakyCase(NamedTuple):
+    """A test whose outcome has changed more than once."""
+
+    name: str
+    failed: int  # runs in which it failed
+    runs: int  # in which it ran
+
+
+def merged(reports: Iterable[Mapping[str, bool]]) -> dict[str, bool]:
+    """The outcomes of one run, which may have several reports."""
+    found: dict[str, bool] = {}
+    for outcomes in reports:
+        for name, passed in outcomes.items():
+            found[name] = passed and found.get(name, True)
+    return found
+
+
+def flaky_cases(runs: Sequence[Mapping[str, bool]]) -> list[FlakyCase]:
+    """Of runs in their order, those that failed most often first. A change that breaks a test, or mends it, is one."""
+    found: list[FlakyCase] = []
+    for name in sorted({name for outcomes in runs for name, passed in outcomes.items() if not passed}):
+        seen = [outcomes[name] for outcomes in runs if name in outcomes]
+        if sum(one != next_one for one, next_one in zip(seen, seen[1:], strict=False)) > 1:
+            found.append(FlakyCase(name, seen.count(False), len(seen)))
+    return sorted(found, key=lambda case: -case.failed)[:FLAKY_MAX]
 
 
 class WrongReport(Exception):
@@ -83,6 +113,7 @@ class _Reader:
         self._time_ms = 0
         self._failures: list[CaseResult] = []
         self._slowest: list[tuple[int, int, CaseResult]] = []
+        self._outcomes: dict[str, bool] = {}
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
@@ -111,6 +142,8 @@ class _Reader:
         self._case = None
         self._counts[self._outcome] += 1
         self._time_ms += case.time_ms
+        if self._outcome != "skipped":
+            self._outcomes[case.name] = self._outcome == "passed" and self._outcomes.get(case.name, True)
         if self._outcome == "failed" and len(self._failures) < FAILURES_MAX:
             self._failures.append(case)
         entry = (case.time_ms, -sum(self._counts.values()), case._replace(message=""))
@@ -119,7 +152,8 @@ class _Reader:
     def report(self) -> JunitReport:
         slowest = tuple(case for _, _, case in sorted(self._slowest, reverse=True))
         return JunitReport(
-            **self._counts, time_ms=self._time_ms, failures=tuple(self._failures), slowest=slowest
+            **self._counts, time_ms=self._time_ms, failures=tuple(self._failures), slowest=slowest,
+            outcomes=self._outcomes,
         )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from roost.schema.work import InstanceView, WorkloadView
 
 FAILURES_SHOWN = 10
 SLOWEST_SHOWN = 3
+FLAKY_SHOWN = 10
+FLAKY_ROOM = 24  # for the counts behind the name
 LINE_MAX = 76  # characters of a test and its message: a line of 80 columns
 
 
@@ -34,6 +36,8 @@ def report_lines(action: str, report: TestsView) -> Iterator[str]:
         yield f"  failed: {case.name}: {case.message}"[:LINE_MAX]
     if report.failed > FAILURES_SHOWN:
         yield f"  and {report.failed - FAILURES_SHOWN} more; --json has the first fifty"
+    for flaky in report.flaky_cases[:FLAKY_SHOWN]:
+        yield f"  flaky: {flaky.name}"[: LINE_MAX - FLAKY_ROOM] + f": failed in {flaky.failed} of {flaky.runs} runs"
     for case in report.slowest[:SLOWEST_SHOWN]:
         yield f"  slow: {show_duration(case.time_ms)} {case.name}"[:LINE_MAX]
     for problem in report.problems[:FAILURES_SHOWN]:

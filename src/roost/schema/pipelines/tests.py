@@ -11,6 +11,14 @@ class CaseView(msgspec.Struct, frozen=True):
     message: str = ""  # why it failed
 
 
+class FlakyCaseView(msgspec.Struct, frozen=True):
+    """A test whose outcome changed more than once over the last runs of its action."""
+
+    name: str
+    failed: int  # runs in which it failed
+    runs: int  # in which it ran
+
+
 class ReportProblem(msgspec.Struct, frozen=True):
     """A file that looks like a report and is not counted, and why."""
 
@@ -32,4 +40,6 @@ class TestsView(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[CaseView]  # the first fifty
     slowest: list[CaseView]  # the first ten
     problems: list[ReportProblem] = []
+    earlier_runs: int = 0  # of the same action, with reports that were compared: the last ten
+    flaky_cases: list[FlakyCaseView] = []  # over those and this one, the first fifty
     left_out: int = 0  # files that were not read, because there are too many or they are too large
