@@ -13,7 +13,7 @@ import pytest
 
 from roost.drivers.process import ProcessDriver
 from roost.model.states import Power, PowerAction
-from roost.ports.driver import Ended, Event, KnownRuns, Machine, MachineDisk, PowerChanged, RunRequest
+from roost.ports.driver import Ended, Event, KnownRuns, Machine, MachineDisk, PowerChanged
 from tests.components.guest import MEMORY, shared_guest
 from tests.drivers.test_process import CASES, Case, plain, run_of
 from tests.keeper.keeper_harness import KeeperHarness, now_ms
