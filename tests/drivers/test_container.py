@@ -193,3 +193,25 @@ async def test_an_order_that_is_wrong_is_refused(bench: ContainerBench) -> None:
         bench.driver.start(msgspec.structs.replace(request, container=container))
         await bench.until(lambda count=number: len(bench.events) > count)
     assert all(isinstance(event, StartRefused) and "container." in event.error for event in bench.events)
+
+
+async def test_what_a_container_used_is_reported_and_not_what_its_shim_did(bench: ContainerBench) -> None:
+    spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
+    bench.start("0", "true")  # the first one of an engine takes long to begin
+    await bench.ended("0")
+    scripts = {
+        "1": [f"sleep 2; {spin}; ({spin}) & wait; head -c 30000000 /dev/zero | tail -c 30000000 >/dev/null"],
+        "2": ["sleep 2"], "3": [spin, "sleep 1", "true"],
+    }  # fmt: skip
+    for run, commands in scripts.items():
+        bench.start(run, *commands)
+    used, little, steps = [(await bench.ended(run)).usage for run in scripts]
+    assert used.cpu_ms >= 100 and 25 << 20 < used.memory_max < 200 << 20
+    assert 0 <= little.cpu_ms < used.cpu_ms / 2 and 0 < little.memory_max < used.memory_max
+    assert 50 <= steps.cpu_ms
+
+
+async def test_a_container_that_ends_at_once_has_no_usage_of_others(bench: ContainerBench) -> None:
+    bench.start("1", "true")
+    usage = (await bench.ended("1")).usage
+    assert usage is None or (usage.memory_max or 0) < 1 << 30

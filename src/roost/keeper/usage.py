@@ -5,6 +5,8 @@ Standard library only and no `typing`: the keeper loads this file and has to sta
 
 import resource
 
+from roost.keeper.socket import encode
+
 IO_BLOCK = 512  # bytes: the unit of ru_inblock and ru_oublock, whatever the disk
 
 
@@ -17,6 +19,7 @@ class KeeperUsage:
     memory_floor = 0  # of the process that spawned it: its own count began with that; 0: it was not counted
     io_read = 0  # bytes
     io_written = 0
+    counted: "list[object] | None" = None  # by cgroups of another program, as `RunUsage` reads it: nothing else holds
 
     def add(self, cpu_s: float, memory_max: int, memory_floor: int, io_read: int, io_written: int) -> None:
         self.is_measured = True
@@ -33,6 +36,8 @@ class KeeperUsage:
 
     def encoded(self) -> str:
         """As `RunUsage` reads it."""
+        if self.counted is not None:
+            return encode(self.counted)
         if not self.is_measured:
             return "null"
         is_bound = "true" if self.memory_floor and not self.memory_max else "false"

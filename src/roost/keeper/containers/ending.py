@@ -93,7 +93,9 @@ class Containers:
             return ""
         findings = run.container.findings()
         run.oom = run.oom or findings.get("oom") is True
-        run.usage = KeeperUsage()  # what was counted is of shims
+        counted = findings.get("usage")
+        run.usage = KeeperUsage()  # what was counted before is of shims
+        run.usage.counted = counted if isinstance(counted, list) else None
         error = findings.get("error")
         if not isinstance(error, str):
             return ""

@@ -14,6 +14,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(
 
 from roost.keeper.containers.engine import EngineAway, EngineClient, EngineRefused
 from roost.keeper.containers.order import began_at
+from roost.keeper.containers.usage import ContainerUsage
 
 CALL_S_MAX = 120.0  # a busy engine takes seconds to create a container
 NOT_STARTED = 127
@@ -36,6 +37,7 @@ class Shim:
         self.started = False
         self.signalled = 0  # the signal that we have passed on, or are to pass on
         self.exec_id = ""
+        self.usage: ContainerUsage | None = None
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._terminate)
@@ -80,6 +82,9 @@ class Shim:
         pid = state.get("Pid")
         if isinstance(pid, int) and pid > 0:
             report({"pid": pid, "began": began_at(pid)})
+            self.usage = ContainerUsage(pid)
+            if not self.has_steps:
+                self.usage.follow(pid)
 
     def _state(self) -> dict[str, object]:
         found = self.engine.call("GET", f"/containers/{self.name}/json")
@@ -98,10 +103,19 @@ class Shim:
                 time.sleep(AWAY_PAUSE_S)
 
     def _ending(self, code: int) -> int:
+        self._count()
         if code == OUT_OF_MEMORY and self._state().get("OOMKilled"):
             report({"oom": True})
             return -signal.SIGKILL
         return -self.signalled if self.signalled and code == SIGNALLED + self.signalled else code
+
+    def _count(self) -> None:
+        """What it used so far; each later step of a container has a shim of its own."""
+        if self.usage is None and self.has_steps:
+            pid = self._state().get("Pid")
+            self.usage = ContainerUsage(pid) if isinstance(pid, int) and pid > 0 else None
+        if self.usage is not None:
+            report({"usage": self.usage.now()})
 
     # --- a step in it
 
