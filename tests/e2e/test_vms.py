@@ -217,6 +217,26 @@ def test_files_that_no_machine_can_be_made_of_have_a_reason(product: Product) ->
     assert "image gone: the node no longer has it" in failed("late", kernel="gone")
 
 
+def test_a_machine_has_its_disks_after_a_restart_of_its_node(product: Product) -> None:
+    """Its keeper dies, and QEMU with it; the server orders the machine again, for the same node."""
+    script = "echo data $(head -c 7 /dev/vda); echo written | dd of=/dev/vda conv=notrunc,fsync; echo ready; sleep 1000"
+    submit(product, "home", script, disks=[{"name": "data", "size": "1MiB"}])
+    says(product, "home", b"ready")
+    (before,) = machines(product)
+    keeper = product._processes.pop()
+    keeper.kill()
+    keeper.wait()
+    product.wait_until(lambda: before not in machines(product))
+    again: Any = keeper.args
+    product._processes.append(product._start(again, product.data / "node-1" / "again.log", dict(os.environ)))
+    product.wait_until(
+        lambda: instance(product, "home").attempt == 2 and b"ready" in log(product, "home"), within_s=BOOT_S
+    )
+    assert b"data written" in log(product, "home")
+    product.client.workloads.cancel("default", "home")
+    product.wait_until(is_state(product, "home", "cancelled"), within_s=BOOT_S)
+
+
 def test_a_stop_of_the_node_ends_its_machines(product: Product) -> None:
     """Last: the node is gone after it."""
     submit(product, "last")

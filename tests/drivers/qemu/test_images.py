@@ -56,7 +56,7 @@ def refusal(tmp_path: Path, data: bytes, *, field: str, name: str = "one", size:
     path = tmp_path / "file"
     path.write_bytes(data)
     with pytest.raises(ImageUnavailable) as caught:
-        check_source(name, field, str(path), "amd64", size)
+        check_source(name, field, str(path), "amd64", size, 1 << 40)
     return caught.value
 
 
@@ -75,13 +75,19 @@ def test_a_disk_is_no_kernel_and_a_kernel_is_no_disk(tmp_path: Path) -> None:
 def test_a_disk_is_not_made_smaller_than_its_image(tmp_path: Path) -> None:
     error = refusal(tmp_path, qcow2(2 << 30), field="image", size=1 << 30)
     assert (error.problem, str(error)) == (UNUSABLE, "its disk has 2GiB, more than the machine's 1GiB")
-    check_source("one", "image", str(tmp_path / "file"), "amd64", 2 << 30)
+    check_source("one", "image", str(tmp_path / "file"), "amd64", 2 << 30, 1 << 40)
+
+
+def test_a_disk_that_is_larger_than_that_of_the_node_may_fit_another_node(tmp_path: Path) -> None:
+    error = refusal(tmp_path, qcow2(2 << 40), field="image", name="blob:one")
+    assert (error.problem, error.is_final) == (UNUSABLE, False)
+    assert str(error) == "its disk has 2TiB, and that of the node 1TiB"
 
 
 def test_an_image_that_is_gone_may_be_on_another_node(tmp_path: Path) -> None:
     for path in ("", str(tmp_path / "absent")):
         with pytest.raises(ImageUnavailable) as caught:
-            check_source("one", "image", path, "amd64", 0)
+            check_source("one", "image", path, "amd64", 0, 1 << 40)
         assert (caught.value.problem, caught.value.is_final) == (InputProblem.IMAGE_GONE, False)
 
 

@@ -67,10 +67,10 @@ def _number(head: bytes, at: int, size: int) -> int:
     return int.from_bytes(head[at : at + size], "big")
 
 
-def check_source(name: str, field: str, path: str, arch: str, size: int) -> None:
+def check_source(name: str, field: str, path: str, arch: str, size: int, room: int) -> None:
     """Raises ImageUnavailable if the file of a field of a document cannot be used for what it is meant for.
 
-    `size` is that of the disk that is to be made of it; 0: as large.
+    `size` is that of the disk that is to be made of it; 0: as large. `room`: the bytes of the node's whole disk.
     """
     try:
         head = read_head(path)
@@ -87,6 +87,9 @@ def check_source(name: str, field: str, path: str, arch: str, size: int) -> None
         raise _unusable(name, "it is a kernel, not a disk; give it as `kernel`")
     if field == "image" and 0 < size < head.size:
         raise _unusable(name, f"its disk has {show_size(head.size)}, more than the machine's {show_size(size)}")
+    if field == "image" and head.size > room:
+        detail = f"its disk has {show_size(head.size)}, and that of the node {show_size(room)}"
+        raise ImageUnavailable(name, InputProblem.IMAGE_UNUSABLE, detail)
 
 
 def _unusable(name: str, detail: str) -> ImageUnavailable:

@@ -82,11 +82,20 @@ def find_files(wanted: MachineWanted) -> Machine:
     for field, source in wanted.sources.items():
         if source.startswith(BLOB):
             paths[field] = sole_file(source, paths[field])
-        check_source(source, field, paths[field], wanted.arch, root.size if root is not None else 0)
+        size = root.size if root is not None else 0
+        check_source(source, field, paths[field], wanted.arch, size, disk_bytes_of(found.dir))
     disks = [
         msgspec.structs.replace(disk, base=paths["image"]) if disk.name == ROOT else disk for disk in found.disks
     ]  # fmt: skip
     return msgspec.structs.replace(found, kernel=paths["kernel"], initrd=paths["initrd"], disks=disks)
+
+
+def disk_bytes_of(path: str) -> int:
+    """The size of the file system where a directory is, or will be."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path) or "/"
+    found = os.statvfs(path)
+    return found.f_blocks * found.f_frsize
 
 
 def _place(host: MachineHost, field: str, source: str, folder: str) -> str:
