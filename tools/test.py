@@ -13,6 +13,7 @@ WORKERS_PER_CORE = 2
 WORKERS_MAX = 10  # on large machines the longest test decides, and each worker takes a second to start
 SERIAL = "serial"
 OK, NOTHING_COLLECTED = 0, 5
+SLOWEST_SHOWN = 10
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +29,9 @@ def main(arguments: list[str]) -> int:
     codes = []
     for name, options in stages.items():
         print(f"test: {name}", flush=True)
-        code, counts = run_stage([*options, *arguments])
+        code, counts, slowest = run_stage([*options, *arguments])
+        for seconds, test in slowest:
+            print(f"test: slow: {seconds:.0f} s {test}", flush=True)
         codes.append(code)
         total += counts
     print(f"test: total: {total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped", flush=True)
@@ -38,13 +41,13 @@ def main(arguments: list[str]) -> int:
     return OK if total.total() else NOTHING_COLLECTED
 
 
-def run_stage(options: list[str]) -> tuple[int, Counter[str]]:
-    """One pytest process; its exit code and its counts."""
+def run_stage(options: list[str]) -> tuple[int, Counter[str], list[tuple[float, str]]]:
+    """One pytest process; its exit code, its counts and its slowest tests. It lists why tests were skipped."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *options]
+        command = [sys.executable, "-m", "pytest", "-q", "-rfEs", f"--junit-xml={report}", *options]
         code = subprocess.run(command, env=environment()).returncode
-        return code, count(report)
+        return code, count(report), slowest_of(report)
 
 
 def environment() -> dict[str, str]:
@@ -62,6 +65,15 @@ def count(report: Path) -> Counter[str]:
         skipped = int(suite.get("skipped", 0))
         counts.update(passed=int(suite.get("tests", 0)) - failed - skipped, failed=failed, skipped=skipped)
     return counts
+
+
+def slowest_of(report: Path) -> list[tuple[float, str]]:
+    """The tests where the time goes, in seconds."""
+    if not report.exists():
+        return []
+    cases = ElementTree.parse(report).getroot().iter("testcase")
+    times = [(float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases]
+    return sorted(times, reverse=True)[:SLOWEST_SHOWN]
 
 
 if __name__ == "__main__":
