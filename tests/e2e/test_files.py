@@ -95,11 +95,12 @@ def test_a_file_with_another_digest_is_the_end_before_the_run_began(shared: Prod
 
 
 def test_an_array_fetches_a_shared_input_once_for_a_node() -> None:
-    """Short runs on one node: some are prefilled behind others whose input is on its way."""
-    with site() as web, Product(agents=1, cpu="16") as product:
-        submit(product, "array", f"[ $({SUM}) = {SHA256} ]", count=200, inputs=[web.input(to="in/data.bin")])
-        (end,) = product.client.workloads.wait([("default", "array")], timeout_s=120)
-        assert end.state == "succeeded" and web.requests == 1
+    """Short runs: some are prefilled behind others whose input is on its way."""
+    with site() as web, Product(agents=2, cpu="16") as product:
+        submit(product, "array", f"[ $({SUM}) = {SHA256} ]", count=1_000, inputs=[web.input(to="in/data.bin")])
+        (end,) = product.client.workloads.wait([("default", "array")], timeout_s=300)
+        used = {found.node for found in product.client.instances.list("default", "array")}
+        assert end.state == "succeeded" and web.requests == len(used) == 2
 
 
 def test_an_agent_that_is_killed_while_it_fetches_begins_anew() -> None:
