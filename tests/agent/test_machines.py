@@ -92,7 +92,9 @@ async def test_images_that_go_are_withdrawn(tmp_path: Path) -> None:
     program.chmod(0o755)
     image.write_bytes(b"x")
     found: list[MachineHost] = []
-    watch = MachineWatch(MachineHost("/m", {"one": str(image)}), str(program), "amd64", unreachable, found.append)
+    watch = MachineWatch(
+        MachineHost(f"{tmp_path}/machines", {"one": str(image)}), str(program), "amd64", unreachable, found.append
+    )
     await watch.probe()
     await watch.probe()
     assert [host.offers() for host in found] == [("accel/tcg", "image/one")]
@@ -105,7 +107,7 @@ async def test_images_that_go_are_withdrawn(tmp_path: Path) -> None:
 
 
 async def test_a_node_for_which_none_is_wanted_offers_none() -> None:
-    watch = MachineWatch(MachineHost("/m"), "none", "amd64", unreachable, lambda host: 1 / 0)  # type: ignore[arg-type, return-value]
+    watch = MachineWatch(MachineHost(), "none", "amd64", unreachable, lambda host: 1 / 0)  # type: ignore[arg-type, return-value]
     await watch.begin()
 
 

@@ -17,6 +17,7 @@ from roost.keeper.machines.retention import sweep, used
 from roost.wire import agent_pb2 as pb
 
 MACHINES_MAX = 1_000  # in one question, as servers take them
+NOTE_NAME = "qemu.json"  # in the agent's directory
 LOOK_S = 30.0  # between two looks
 FIRST_S_MAX = 1.0  # to ask QEMU for its release takes 0.1 s; after that the node begins without machines
 
@@ -32,6 +33,7 @@ class MachineWatch:
         self, named: MachineHost, wanted: str, arch: str, call: Call, changed: Callable[[MachineHost], None]
     ) -> None:
         self._named = named
+        self._note = os.path.join(os.path.dirname(named.directory), NOTE_NAME) if named.directory else ""
         self._wanted = wanted
         self._arch = arch
         self._call = call
@@ -78,7 +80,7 @@ class MachineWatch:
 
     async def probe(self) -> None:
         if self._qemu is None:
-            self._qemu = await in_thread("qemu", lambda: find_qemu(self._wanted, self._arch))
+            self._qemu = await in_thread("qemu", lambda: find_qemu(self._wanted, self._arch, self._note))
         host = await in_thread("qemu", lambda: look_again(self._named, self._qemu))
         if host.qemu is None:
             self._qemu = None

@@ -45,6 +45,23 @@ def test_a_machine_without_what_is_needed_offers_none(own_path: Path, monkeypatc
     assert find_qemu(path, "amd64") is None
 
 
+def test_what_was_found_is_kept_until_a_part_is_another(own_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note, program = str(own_path / "qemu.json"), own_path / "qemu"
+    first = find_qemu(script(program, "echo version 9.1; exit 33"), "amd64", note)
+    monkeypatch.setattr(probe, "_run", lambda argv, s: 1 / 0)
+    assert find_qemu(str(program), "amd64", note) == first == QemuProgram(str(program), "9.1")
+    (own_path / "qemu.json").write_bytes(b"{")
+    with pytest.raises(ZeroDivisionError):
+        find_qemu(str(program), "amd64", note)
+    monkeypatch.undo()
+    monkeypatch.setattr(probe, "KVM", str(own_path / "kvm"))
+    monkeypatch.setattr(probe, "IMAGE_PROGRAM", str(own_path / "own-img"))
+    find_qemu(str(program), "amd64", note)
+    (own_path / "kvm").write_bytes(b"")
+    found = find_qemu(str(program), "amd64", note)
+    assert found is not None and found.has_kvm, "its device is new"
+
+
 def test_kvm_counts_only_if_a_guest_ran(own_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     works, fails = script(own_path / "works", "exit 33"), script(own_path / "fails", "exit 1")
     assert not runs_kvm(works), "there is no device"

@@ -68,7 +68,7 @@ def test_names_and_addresses_stay_with_an_instance(tmp_path: Path) -> None:
     assert made[0] == made[1] != made[2] and made[0].startswith("52:54:00:")
     assert machine_name(run) == machine_name(again) != machine_name(other)
     assert [instance_of(machine_name(item)) for item in (run, other)] == [("default/db", 3, 2), ("default/db", 3, 1)]
-    assert [instance_of(name) for name in ("lost+found", "a.b.c", "a~b.1", "a.1.2")] == [None] * 4
+    assert [instance_of(name) for name in ("lost+found", "a.b.c", "a~b.1", "a.1.2", f"a~b.1.{10**18}")] == [None] * 5
 
 
 def test_the_disk_of_an_image_takes_the_room_that_was_asked_for(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ import subprocess
 import tempfile
 from contextlib import suppress
 
+import msgspec
+
 from roost.drivers.qemu.host import MachineHost, QemuProgram
 from roost.drivers.qemu.images import is_file
+from roost.keeper import cgroup
 
 AUTO, NONE = "auto", "none"
 PROGRAMS = {"amd64": "qemu-system-x86_64"}  # by the architecture of the node: machines here are made for it
@@ -27,19 +30,56 @@ BRIDGE = "/sys/class/net/{}/bridge"
 _VERSION = re.compile(r"version (\d+(?:\.\d+)*)")
 
 
-def find_qemu(wanted: str, arch: str) -> QemuProgram | None:
-    """`wanted`: a program, `auto` or `none`. None: machines cannot run here."""
+class ProbeNote(msgspec.Struct, frozen=True):
+    state: list[str]
+    qemu: QemuProgram
+
+
+def find_qemu(wanted: str, arch: str, note: str = "") -> QemuProgram | None:
+    """`wanted`: a program, `auto` or `none`. None: machines cannot run here.
+
+    `note`: a file that keeps what was found, until the machine starts again or one of the parts is another.
+    """
     program = PROGRAMS.get(arch, "")
     if wanted == NONE or not program:
         return None
     found = shutil.which(program if wanted == AUTO else wanted)
     if found is None or shutil.which(IMAGE_PROGRAM) is None:
         return None
-    path = os.path.realpath(found)
+    path, firmware = os.path.realpath(found), next(filter(is_file, FIRMWARE), "")
+    state = _state(path, firmware)
+    known = _read(note)
+    if known is not None and known.state == state:
+        return known.qemu
     version = _version(path)
     if not version:
         return None
-    return QemuProgram(path, version, runs_kvm(path), next(filter(is_file, FIRMWARE), ""))
+    qemu = QemuProgram(path, version, runs_kvm(path), firmware)
+    _write(note, ProbeNote(state, qemu))
+    return qemu
+
+
+def _state(program: str, firmware: str) -> list[str]:
+    """What an answer depends on."""
+    found = os.stat(program)
+    boot = cgroup.read("/proc/sys/kernel/random/boot_id").strip()
+    return [boot, program, str(found.st_mtime_ns), str(found.st_size), firmware, str(os.access(KVM, os.R_OK | os.W_OK))]
+
+
+def _read(note: str) -> ProbeNote | None:
+    with suppress(OSError, msgspec.MsgspecError):
+        with open(note, "rb") as file:
+            return msgspec.json.decode(file.read(), type=ProbeNote)
+    return None
+
+
+def _write(note: str, known: ProbeNote) -> None:
+    if not note:
+        return
+    with suppress(OSError):  # the next agent asks again
+        with open(f"{note}.new", "wb") as file:
+            file.write(msgspec.json.encode(known))
+        os.replace(f"{note}.new", note)
 
 
 def look_again(host: MachineHost, qemu: QemuProgram | None) -> MachineHost:

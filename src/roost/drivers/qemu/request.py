@@ -17,6 +17,8 @@ from roost.model.spec.units import byte_count, duration_ms
 from roost.model.states import Power
 from roost.ports.driver import Machine, MachineDisk, MachineNetwork
 
+DIGITS_MAX = 18  # of a number that a server may have given
+
 
 class NoQemu(Invalid):
     """There is none on this node, now."""
@@ -69,7 +71,8 @@ def machine_name(run: Run) -> str:
 def instance_of(name: str) -> tuple[str, int, int] | None:
     """The inverse: workload, serial and index. None: it is the name of no machine."""
     workload, *numbers = name.replace("~", "/", 1).rsplit(".", 2)
-    if len(numbers) != 2 or "/" not in workload or not all(map(str.isdecimal, numbers)):
+    is_known = len(numbers) == 2 and "/" in workload and all(map(str.isdecimal, numbers))
+    if not is_known or max(map(len, numbers)) > DIGITS_MAX:
         return None
     return workload, int(numbers[0]), int(numbers[1])
 
