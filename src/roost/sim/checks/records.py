@@ -9,13 +9,14 @@ from roost.core.state.records import Meta
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.usage import DayUsage
 from roost.model.records.workload import Workload
 from roost.model.states import ALLOCATED, InstanceState
 from roost.ports.store import Change
 
 TYPES: dict[str, type] = {
     "instance": Instance, "workload": Workload, "version": Workload, "node": Node, "pool": Pool, "meta": Meta,
-    "project": Project, "reservation": Reservation,
+    "project": Project, "reservation": Reservation, "usage": DayUsage,
 }  # fmt: skip
 DECODERS: dict[str, Any] = {kind: msgspec.msgpack.Decoder(type) for kind, type in TYPES.items()}
 

@@ -24,6 +24,7 @@ from roost.sim.checks.queue import check_placements
 from roost.sim.checks.records import Records
 from roost.sim.checks.requests import RequestCheckers
 from roost.sim.checks.services import ServiceCheckers
+from roost.sim.checks.usage import UsageCheckers
 from roost.sim.world.store import HARMLESS
 from roost.sim.world.world import World, Wrong
 
@@ -68,6 +69,7 @@ class Checkers:
         self.logs = LogCheckers()
         self.files = FileCheckers(truth, self.records)
         self.pipelines = PipelineCheckers(truth, self.records)
+        self.usage = UsageCheckers(self.records)
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
         self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
@@ -108,6 +110,7 @@ class Checkers:
         self.living.committed()
         self.files.committed()
         self.pipelines.committed()
+        self.usage.committed()
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 

@@ -25,6 +25,7 @@ from roost.model.protocol import Beat
 from roost.model.reasons.attempts import StreamClosed
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
+from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, NodeStatus
 from roost.ports.store import CommitFailure
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
@@ -217,6 +218,21 @@ without(
     "A machine gets the name of another one that may still be running what must not run twice.",
     (node_reports, "_refusal", lambda state, node, hello, now: ""),
 )
+
+
+@mutant(transitions, "charge_usage")
+def usage_counts_twice(charge: Rule, state: State, spec: Workload, instance: Instance, now: int) -> None:
+    """An attempt counts again in the sums of usage if it is tried again."""
+    charge(state, spec, instance, now)
+    if instance.failures or instance.losses:
+        charge(state, spec, instance, now)
+
+
+@mutant(transitions, "charge_usage")
+def lost_attempts_are_free(charge: Rule, state: State, spec: Workload, instance: Instance, now: int) -> None:
+    """An attempt whose end is not reported is missing in the sums of usage."""
+    if instance.usage is not None:
+        charge(state, spec, instance, now)
 
 
 _SLOTS: dict[int, str] = {}  # attempt -> its instance
