@@ -43,6 +43,16 @@ def test_every_command_has_examples_and_says_what_comes_next(name: str, command:
         assert not isinstance(option, click.Option) or option.help or option.name == "until", option.name
 
 
+@pytest.mark.parametrize(
+    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_choice_is_taken_as_it_is_shown(name: str, command: click.Command) -> None:
+    """click takes the members of an enumeration by their names, which are in capitals."""
+    for option in command.params:
+        if isinstance(option.type, click.Choice):
+            assert [type(choice) for choice in option.type.choices] == [str] * len(option.type.choices), option.name
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_there_and_documented(name: str) -> None:
     assert CliRunner().invoke(root, [name, "--help"]).exit_code == 0

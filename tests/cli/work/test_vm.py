@@ -51,7 +51,7 @@ async def test_a_machine_is_stopped_and_listed() -> None:
         assert len(agent.orders(PowerOrder)) == 1
         assert (await typed("vm", "list", "--power", "running")).stdout == ""
         shown = (await typed("show", "db")).stdout
-        assert "Power:      stopped since" in shown and "by root" in shown
+        assert "Power:      stopped for" in shown and "by root" in shown
 
 
 async def test_a_command_waits_until_it_is_done_or_has_failed() -> None:

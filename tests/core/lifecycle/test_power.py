@@ -280,10 +280,10 @@ def test_why_says_who_stopped_a_machine_and_when() -> None:
     assert "; its node has not done the stop that was requested by ann" in message(scene)
     scene.powered("db.0", "stopped")
     scene.wait("3m")
-    assert "; its vm is stopped since 3m by ann" in message(scene)
+    assert "; its vm has been stopped for 3m, by ann" in message(scene)
     scene.power("db", "start", by="bob")
     scene.powered("db.0", "stopped", power_problem="no memory")
-    assert "; its vm is stopped since 3m; the start that was requested by bob failed: no memory" in message(scene)
+    assert "; its vm has been stopped for 3m; the start that was requested by bob failed: no memory" in message(scene)
 
 
 def message(scene: Scene) -> str:

@@ -63,13 +63,13 @@ def showing_group(command: Callable[..., None], name: str | None = None) -> clic
     return click.group(name, invoke_without_command=True)(callback)
 
 
-def listing(name: str) -> Callable[[Callable[..., None]], click.Group]:
-    """A group that lists its objects when no subcommand is given; its subcommand `list` does the same."""
+def listing(name: str, objects: str = "") -> Callable[[Callable[..., None]], click.Group]:
+    """A group that lists its `objects` (else `name`) when no subcommand is given; so does its subcommand `list`."""
 
     def decorate(function: Callable[..., None]) -> click.Group:
         group = showing_group(function, name)
         example = f"Examples:\n  roost {name} list\n  roost {name} list --json"
-        help_text = f"List {name}, as `roost {name}` does.\n\n{example}\n\nNext: `roost {name} --help`."
+        help_text = f"List {objects or name}, as `roost {name}` does.\n\n{example}\n\nNext: `roost {name} --help`."
         group.add_command(click.Command("list", callback=function, params=group.params, help=help_text))
         return group
 

@@ -77,7 +77,7 @@ def _show(node: NodeDetail) -> None:
         "Ports": f"{', '.join(map(str, node.ports))} allocated" if node.ports else "",
         "Labels": ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())),
     }
-    print_fields(fields, 10)
+    print_fields(fields, 11)
     click.echo("Allocated:")
     for name, room in ordered(node.resources):
         percent = 100 * room.used / room.total if room.total else 0.0
@@ -90,7 +90,7 @@ def _show(node: NodeDetail) -> None:
             click.echo(f"  {plain(name):<10} {amount(name, used)} in use{share}")
         for task, count in sorted(node.usage.task_restarts.items()):
             click.echo(f"  agent task {plain(task)} was restarted {count} times; see agent.log on the node")
-    click.echo(f"Running:  {node.running}")
+    click.echo(f"Running:   {node.running}")
     if node.instances:
         click.echo()
         print_table(("INSTANCE", "STATE", "SINCE", "RUNNING FOR"), list(map(_instance_row, node.instances)))

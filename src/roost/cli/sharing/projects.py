@@ -44,7 +44,7 @@ def projects(client: Client) -> Output:
 )  # fmt: skip
 @click.option("--borrow/--no-borrow", default=None, help="Allow use above the quota, of what all quotas leave free.")
 @click.option(
-    "--isolation", type=click.Choice([*IsolationLevel]), default=None,
+    "--isolation", type=click.Choice([level.value for level in IsolationLevel]), default=None,
     help="Its processes run only on nodes that offer at least this. [default: none]",
 )  # fmt: skip
 @click.option(

@@ -1,10 +1,13 @@
 """Keepers of `roost up` that end by themselves are started again, with pauses that grow."""
 
-import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from roost.cli.common.output import echo_err
 from roost.cli.start.local_nodes import KeeperHandle
+
+if TYPE_CHECKING:  # asyncio takes longer to import than `roost up --help` to print
+    import asyncio
 
 PAUSE_S_MIN = 0.5
 PAUSE_S_MAX = 30.0
@@ -15,7 +18,7 @@ class KeeperWatch:
     """`keepers` always has those that run, so that their owner can end them all."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, keepers: list[KeeperHandle],
+        self, loop: "asyncio.AbstractEventLoop", keepers: list[KeeperHandle],
         start: Callable[[str], KeeperHandle] | None,
         is_stopping: Callable[[], bool],
     ) -> None:  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from roost.cli.common.exit_codes import DONE, FAILED
-from roost.cli.common.format import ago, amount
+from roost.cli.common.format import ago, amount, took
 from roost.cli.common.options import DURATION, only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed
 from roost.cli.common.rollout_progress import seconds, timeout_option
@@ -19,9 +19,14 @@ from roost.schema.work import PowerView, VmView
 HEADER = ("VM", "STATE", "POWER", "NODE", "CPU", "MEMORY", "SINCE")
 
 
-@listing("vm")
+@listing("vm", "virtual machines")
 @only_project_option
-@click.option("--power", type=click.Choice([*Power]), default=None, help="Only running ones in this power state.")
+@click.option(
+    "--power",
+    type=click.Choice([power.value for power in Power]),
+    default=None,
+    help="Only running ones in this power state.",
+)
 @client_output
 def vm(client: Client, project: str, power: str | None) -> Output:
     """List virtual machines, and change their power.
@@ -55,8 +60,8 @@ def _standing(power: PowerView | None) -> str:
 
 
 def format_power(power: PowerView) -> str:
-    """`stopped since 3h ago, by ann`, with a command that is pending or has failed."""
-    text = f"{power.state} since {ago(power.since_ms)}" if power.since_ms else power.state
+    """`stopped for 3h, by ann`, with a command that is pending or has failed."""
+    text = f"{power.state} for {took(power.since_ms, None)}" if power.since_ms else power.state
     by = f" by {power.by}" if power.by else ""
     if power.pending:
         return f"{text}; {power.action} requested {ago(power.asked_ms)}{by}, pending"

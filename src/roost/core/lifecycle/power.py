@@ -102,8 +102,8 @@ def power_text(instance: Instance, now: int) -> str:
         return ""
     by, texts = f" by {power.by}" if power.by else "", []
     if power.reported not in (None, Power.RUNNING):
-        since = show_duration(max(0, now - power.since_ms))
-        texts.append(f"its vm is {power.reported} since {since}" + ("" if power.is_pending or power.problem else by))
+        standing = f"its vm has been {power.reported} for {show_duration(max(0, now - power.since_ms))}"
+        texts.append(standing + (f",{by}" if by and not power.is_pending and not power.problem else ""))
     if power.is_pending:
         texts.append(f"its node has not done the {power.action} that was requested{by}")
     elif power.problem:
