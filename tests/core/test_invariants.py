@@ -101,6 +101,8 @@ BENT = [
     bent("waits_are_indexed", lambda state: state.runs.clear()),
     bent("waits_are_indexed", lambda state: state.schedules.clear()),
     bent("schedules_are_timed", lose_a_timer("cron")),
+    bent("usage_is_counted", lambda state: setattr(state, "usage_entries", state.usage_entries + 1)),
+    bent("usage_is_counted", lambda state: state.usage.clear()),
     bent("preemption_has_no_cycles", lambda state: setattr(state, "preemption_cycles", 1)),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
 ]
