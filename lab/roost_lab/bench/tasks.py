@@ -17,9 +17,9 @@ TINY = {"tasks": 30, "warm": 4, "latency_tasks": 3}
 def measure(tasks: int = 3_000, warm: int = 200, latency_tasks: int = 200) -> list[Figure]:
     bare = [_bare(tasks // BARE_ROUNDS)]
     with Product(agents=1, cpu="2") as product:
-        _run_all(product.client, "warm", warm)
+        run_all(product.client, "warm", warm)
         with Spent(os.getpid()) as spent:
-            _run_all(product.client, "task", tasks)
+            run_all(product.client, "task", tasks)
         bare += [_bare(tasks // BARE_ROUNDS) for _ in range(BARE_ROUNDS - 1)]
         latency = sorted(_latency(product.client, number) for number in range(latency_tasks))
     plain, used = statistics.mean(bare), spent.cpu_s / tasks
@@ -45,7 +45,7 @@ def _own_and_children() -> float:
     return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))
 
 
-def _run_all(client: Client, name: str, count: int) -> None:
+def run_all(client: Client, name: str, count: int) -> None:
     """Separate jobs in one request. With two slots, all others have ended when the last ones have, or soon after."""
     documents = [{"name": f"{name}-{number}", "command": ["/bin/true"]} for number in range(count)]
     client.workloads.submit_batch(documents)

@@ -73,6 +73,7 @@ class Slot:
             if message[0] == "start":
                 self._run(message, files)
             elif message[0] == "clear":
+                self._end_all(0)
                 self._clear()
                 messages.send(self.link, ("cleared",))
             # a signal for a process that has ended meanwhile comes too late
@@ -95,12 +96,15 @@ class Slot:
         group, self.pid = self.pid, 0
         code = os.waitstatus_to_exitcode(status)
         is_over = bool(is_last or (code and not ignore_failure))
-        if is_over:
-            self._end_all(code)
-            self._clear()
-        else:
+        if not is_over:
             self._end_group(group, code)
+        else:
+            self._end_all(code)
+            if not self.view.is_empty():  # what is there counts for the limits of the next run
+                self._clear()
         messages.send(self.link, ("over", code, is_over, *self._used(main)))
+        if is_over:
+            self._rest()
 
     def _used(self, main: resource.struct_rusage) -> tuple[float, int, int, int, int]:
         """Of a step, as KeeperUsage.add takes it: of all processes, but the memory of the main one and its own."""
@@ -178,10 +182,12 @@ class Slot:
             time.sleep(STEP_LOOK_S)
 
     def _clear(self) -> None:
-        """Nothing of a run stays: processes, files, queues of messages."""
-        self._end_all(0)
-        self.view.leave()
+        """Nothing of a run stays, whose processes have ended: files, queues of messages."""
+        self._rest()
         self.view.clear()
+
+    def _rest(self) -> None:
+        self.view.leave()
         self.is_new = True
 
 

@@ -43,6 +43,7 @@ class View:
         self.is_root = is_root
         self.place = ""  # the work directory that is mounted
         self.covers: list[str] = []
+        self.private: list[str] = []  # places of its own to write, cleared after each run
         mount("", "/", flags=MS_PRIVATE | MS_REC)
         mount(home, home, flags=MS_BIND | MS_REC)
         set_mount("/", add=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
@@ -97,18 +98,21 @@ class View:
             os.rmdir(os.path.basename(self.place), dir_fd=self.target)
             self.place = ""
 
+    def is_empty(self) -> bool:
+        """Whether there is nothing in the private places. The size of a tmpfs directory counts its entries."""
+        return not any(os.stat(place).st_size for place in self.private)
+
     def clear(self) -> None:
         """Nothing of a run stays in the private places. No process of it is left, so nothing changes meanwhile."""
-        for place in PRIVATE:
-            if not os.path.isdir(place):
-                continue
-            for name in os.listdir(place):
+        for place in self.private:
+            for name in os.listdir(place) if os.stat(place).st_size else ():
                 _remove(f"{place}/{name}")
 
     def _hide(self, paths: list[str]) -> None:
         for path in PRIVATE:
             if os.path.isdir(path) and not os.path.islink(path):
                 mount("tmpfs", path, "tmpfs", _PLAIN, "mode=1777")
+                self.private.append(path)
         for path in dict.fromkeys(map(os.path.realpath, paths)):
             if os.path.isdir(path) and path != "/" and not self._is_covered(path):
                 mount("tmpfs", path, "tmpfs", _PLAIN, _COVER)
