@@ -114,3 +114,13 @@ def test_pools_and_reservations_of_a_real_node(one: Served) -> None:
     assert one.roost("run", "-p", "blue", "--", "echo", "in").stdout == b"in\n"
     assert one.roost("reservations", "cancel", "kept").returncode == 0
     assert one.roost("wait", "red/out", "--timeout", "20s").returncode == 0
+
+
+def test_what_processes_may_be_on_nodes(typed: Type, name: str) -> None:
+    result = typed("projects", "set", name, "--isolation", "sandbox", "--run-as", "builder", "--run-as", "root")
+    assert "; isolation sandbox; may run as builder, root" in result.stderr
+    assert row(typed, name).endswith("- (isolation sandbox, may run as builder, root)")
+    stays = json.loads(typed("projects", "set", name, "--weight", "2", "--json").stdout)
+    assert (stays["isolation"], stays["run_as"]) == ("sandbox", ["builder", "root"])
+    assert json.loads(typed("projects", "set", name, "--run-as", "none", "--json").stdout)["run_as"] == []
+    assert typed("projects", "set", name, "--run-as", "No One").exit_code == USAGE

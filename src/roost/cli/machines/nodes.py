@@ -71,7 +71,7 @@ def _show(node: NodeDetail) -> None:
         "Drivers": ", ".join(node.drivers) or "-",
         "VMs": ", ".join(item.replace("/", " ") for item in node.vm),
         "Taints": ", ".join(node.taints),
-        "Isolation": _isolation(node),
+        "Isolated": _isolated(node),
         "Limits": _limits(node),
         "GPUs": f"{node.gpu_model or 'of unknown model'} ({gpus})" if node.devices else "",
         "Ports": f"{', '.join(map(str, node.ports))} allocated" if node.ports else "",
@@ -99,16 +99,16 @@ def _show(node: NodeDetail) -> None:
         print_table(("TIME", "STATUS", "CAUSE"), [(clock(line.at_ms), line.state, line.message) for line in node.story])
 
 
-def _isolation(node: NodeView) -> str:
+def _isolated(node: NodeView) -> str:
     """What keeps processes apart there, as true for the user that they have."""
     user = "a user for each project" if node.users else f"the user {node.user or 'of its agent'}"
     match node.isolation:
         case IsolationLevel.SANDBOX:
-            return f"sandboxes, with {user}"
+            return f"in sandboxes, with {user}"
         case IsolationLevel.USER:
-            return f"{user}, no sandboxes: runs see each other"
+            return f"by {user}; not in sandboxes: runs see each other"
         case _:
-            return f"none: runs have {user}"
+            return f"no: runs have {user}"
 
 
 def _limits(node: NodeView) -> str:
