@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from roost_lab.bench.product import Product
 from roost_lab.components.docker import IMAGE
 
 from roost.client.errors import ApiError
+from roost.client.tunnels import Tunnel
+from roost.model.tunnels import TunnelEnd
 from tests.components.docker import shared_engine
 from tests.e2e.test_agents import agent_of, instance, is_state
+from tests.e2e.test_exec import everything, sleepers
 
 ALONE = {"network": "none"}
 SMALL = {"cpu": "100m"}
@@ -125,3 +129,42 @@ def test_a_secret_of_a_registry_has_to_be_there(product: Product) -> None:
     with pytest.raises(ApiError) as caught:
         submit(product, "login", command="true", container={"registry": {"user": "u", "password": {"secret": "none"}}})
     assert caught.value.path == "container.registry.password"
+
+
+def test_a_command_runs_in_a_container_and_ends_with_its_client(product: Product) -> None:
+    submit(product, "inside", command="echo here > file; exec sleep 600", env={"COLOUR": "red"})
+    product.wait_until(is_state(product, "inside", "running"))
+    product.wait_until(lambda: own_containers(product) > 0)
+    script = "until [ -e file ]; do sleep 0.1; done; cat file; echo $COLOUR; cat; echo wrong >&2; exit 3"
+    tunnel = product.client.tunnels.exec("default", "inside", ["sh", "-c", script])
+    data = os.urandom(1 << 20)
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(lambda: (tunnel.write(data), tunnel.end_input()))
+        out, err, end = everything(tunnel)
+        sending.result()
+    assert (out == b"here\nred\n" + data, err, end) == (True, b"wrong\n", TunnelEnd(code=3))
+    out, err, end = everything(product.client.tunnels.exec("default", "inside", ["no-such-program"]))
+    assert end is not None and end.code in (126, 127) and b"no-such-program" in out + err, "as the engine says it"
+
+    tunnel = product.client.tunnels.exec(
+        "default", "inside", ["sh", "-c", "stty size; read x; stty size; exec sleep 71717"], terminal=True, rows=33,
+        columns=99,
+    )  # fmt: skip
+    assert "33 99" in until(tunnel, b"33 99\r\n")
+    tunnel.resize(44, 111)
+    tunnel.write(b"\n")
+    assert "44 111" in until(tunnel, b"44 111\r\n")
+    product.wait_until(lambda: sleepers("71717"))
+    tunnel.close()
+    product.wait_until(lambda: not sleepers("71717"), within_s=20)
+    assert is_state(product, "inside", "running")()
+    product.client.workloads.cancel("default", "inside")
+
+
+def until(tunnel: Tunnel, text: bytes) -> str:
+    found = b""
+    while text not in found:
+        piece = tunnel.read()
+        assert piece is not None, (found, tunnel.end)
+        found += piece[1]
+    return found.decode()

@@ -15,6 +15,7 @@ from roost_lab.components.guest import MEMORY
 
 from roost.agent.config import UID_RANGE
 from roost.cli.common.sending import send_paths
+from roost.client.errors import ApiError
 from roost.keeper.processes import started_by
 from tests.components.guest import shared_guest
 from tests.e2e.test_agents import agent_of, instance, is_state
@@ -244,3 +245,23 @@ def test_a_stop_of_the_node_ends_its_machines(product: Product) -> None:
     assert len(machines(product)) == 1
     os.kill(product.pids[-1], signal.SIGTERM)
     product.wait_until(lambda: machines(product) == [])
+
+
+def test_a_client_types_at_the_console(product: Product) -> None:
+    submit(product, "typed", "echo ready; while read line; do echo got $line; done")
+    says(product, "typed", b"ready")
+    with pytest.raises(ApiError) as refused:
+        product.client.tunnels.exec("default", "typed", ["true"])
+    assert refused.value.code == "no_such_way"
+    tunnel = product.client.tunnels.console("default", "typed")
+    tunnel.write(b"from the client\n")
+    with tunnel:
+        found = b""
+        while b"got from the client" not in found:
+            piece = tunnel.read()
+            assert piece is not None, (found, tunnel.end)
+            found += piece[1]
+    says(product, "typed", b"got from the client")
+    assert is_state(product, "typed", "running")(), "it goes on"
+    product.client.workloads.cancel("default", "typed")
+    product.wait_until(is_state(product, "typed", "cancelled"), within_s=BOOT_S)

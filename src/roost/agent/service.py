@@ -27,8 +27,7 @@ from roost.agent.logs.spool import Spool
 from roost.agent.machines import MachineWatch
 from roost.agent.prepare import NO_MACHINES, IsolationOf, not_isolated
 from roost.agent.results import ResultFiles
-from roost.agent.tunnels.command import RunPlace
-from roost.agent.tunnels.place import place_of
+from roost.agent.tunnels.place import Place, place_of
 from roost.agent.tunnels.tunnels import NodeTunnels
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.image_cache import ImageCache
@@ -202,9 +201,9 @@ class Service:
     def _look_for_tunnels(self) -> None:
         self.tunnels.wake()
 
-    def _place_of(self, token: int, pid: int) -> RunPlace:
+    def _place_of(self, token: int, pid: int) -> Place:
         run, node = self.actor.attempts[token].run, self.actor.node
-        return place_of(run, pid, node, self._directory, self._mark, self.machine.isolation)
+        return place_of(run, pid, node, self._directory, self._mark, self.machine.isolation, self.machine.containers)
 
     def _fetched(self, token: int, failure: InputFailure | None, found: Found | None) -> None:
         image = found if isinstance(found, ImageFound) else None

@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "get": ("files.outputs:get", "Fetch the files that a workload left."),
         "cp": ("files.copy:cp", "Copy files into or out of a running instance."),
         "exec": ("inside.exec:exec_", "Run a command inside a running instance."),
+        "console": ("inside.console:console", "Attach to the serial console of a virtual machine."),
         "port-forward": ("inside.port_forward:port_forward", "Forward ports of this machine to a running instance."),
         "blobs": ("files.blobs:blobs", "List, send, fetch and delete files that have a name."),
         "vm": ("work.vm:vm", "List virtual machines; start, stop, pause, resume, reboot and reset them."),

@@ -120,6 +120,10 @@ class TunnelCalls(Namespace):
         """A connection to a port of an instance, by its name in the document or its number."""
         return self._open(project, name, index, TunnelBody(port=port))
 
+    def console(self, project: str, name: str, *, index: int | None = None) -> Tunnel:
+        """The serial console of a virtual machine, for one client at a time."""
+        return self._open(project, name, index, TunnelBody(console=True, terminal=True))
+
     def _open(self, project: str, name: str, index: int | None, body: TunnelBody) -> Tunnel:
         at = running_index(self, project, name) if index is None else index
         path = path_of("/v1/workloads/{}/{}/instances/{}/tunnels", project, name, str(at))

@@ -20,7 +20,7 @@ _SIZE = struct.Struct("!HH")
 
 
 class TunnelOrder(msgspec.Struct, frozen=True):
-    """A way into a run: a command in it, or one of its ports."""
+    """A way into a run: a command in it, one of its ports, or its serial console."""
 
     id: str
     token: int
@@ -30,6 +30,7 @@ class TunnelOrder(msgspec.Struct, frozen=True):
     columns: int = 0
     term: str = ""
     port: int = 0  # of the node
+    console: bool = False  # of a virtual machine
 
 
 class FrameKind(IntEnum):

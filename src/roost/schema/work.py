@@ -334,7 +334,7 @@ class TemplatePage(Page[TemplateView, str], frozen=True):
 
 
 class TunnelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tunnel leads to: a command that it starts in the run, or one of the run's ports."""
+    """What a tunnel leads to: a command that it starts in the run, one of the run's ports, or its serial console."""
 
     argv: list[str] = []  # of a command
     terminal: bool = False  # the command has a terminal; its stdout and stderr are one stream then
@@ -342,6 +342,7 @@ class TunnelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     columns: int = 0
     term: str = ""  # the kind of terminal (TERM)
     port: str = ""  # the name of a port of the document, or its number
+    console: bool = False  # the serial console of a virtual machine
 
 
 class TunnelView(msgspec.Struct, frozen=True, kw_only=True):

@@ -1857,7 +1857,7 @@ Global___TakeTunnelsReply: _TypeAlias = TakeTunnelsReply  # noqa: Y015
 
 @_typing.final
 class TunnelOrder(_message.Message):
-    """A way into a run: a command in it, or one of its ports."""
+    """A way into a run: a command in it, one of its ports, or its serial console."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1869,6 +1869,7 @@ class TunnelOrder(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    CONSOLE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     token: _builtins.int
     """of the attempt"""
@@ -1879,6 +1880,8 @@ class TunnelOrder(_message.Message):
     """TERM of the command"""
     port: _builtins.int
     """of the node"""
+    console: _builtins.bool
+    """of a virtual machine"""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """a command; none: a port"""
@@ -1894,10 +1897,11 @@ class TunnelOrder(_message.Message):
         columns: _builtins.int = ...,
         term: _builtins.str = ...,
         port: _builtins.int = ...,
+        console: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "columns", b"columns", "id", b"id", "port", b"port", "rows", b"rows", "term", b"term", "terminal", b"terminal", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "columns", b"columns", "console", b"console", "id", b"id", "port", b"port", "rows", b"rows", "term", b"term", "terminal", b"terminal", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -277,5 +277,13 @@ def pack_tunnel(order: TunnelOrder) -> pb.TunnelOrder:
 
 def unpack_tunnel(order: pb.TunnelOrder) -> TunnelOrder:
     return TunnelOrder(
-        order.id, order.token, tuple(order.argv), order.terminal, order.rows, order.columns, order.term, order.port
+        order.id,
+        order.token,
+        tuple(order.argv),
+        order.terminal,
+        order.rows,
+        order.columns,
+        order.term,
+        order.port,
+        order.console,
     )

@@ -8,26 +8,25 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import termios
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roost.agent.tunnels.descriptor import Descriptor
 from roost.agent.tunnels.frames import Frames
+from roost.agent.tunnels.session import TunnelSession, pieces, window
 from roost.keeper import commands
 from roost.keeper.commands.entry import CommandOrder
 from roost.keeper.processes import COMMAND_MARK
 from roost.keeper.slots import messages
 from roost.keeper.slots.messages import Broken
-from roost.model.tunnels import BadFrame, FrameKind, TunnelEnd, TunnelOrder, frame, kind_of, size_in
+from roost.model.tunnels import FrameKind, TunnelEnd, TunnelOrder
 
 PROGRAM = str(Path(commands.__file__).with_name("__main__.py"))
 SIGNALS = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGKILL}
-END_OF_INPUT = b"\x04"  # for a terminal
 LINGER_S_MAX = 3.0  # for its parent to end all that it has started
 
 
@@ -74,46 +73,30 @@ async def _ended(process: "subprocess.Popen[bytes]") -> None:
     process.poll()
 
 
-class _Command:
+class _Command(TunnelSession):
     def __init__(self, order: TunnelOrder, link: socket.socket, frames: Frames) -> None:
-        self._order = order
+        super().__init__(order, frames)
         self._link = link
-        self._frames = frames
         self._loop = asyncio.get_running_loop()
-        self._input: Descriptor | None = None
-        self._outputs: list[tuple[FrameKind, Descriptor]] = []
-        self._typed: asyncio.Queue[bytes] = asyncio.Queue()  # bounded by the window of the client
-        self._is_started = asyncio.Event()
-        self._size = (order.rows, order.columns)
+        self._sources: list[Descriptor] = []
 
     async def run(self, place: RunPlace) -> TunnelEnd:
         self._start(place)
-        reported = asyncio.ensure_future(self._reports())
-        heard = asyncio.ensure_future(self._hear())
-        typing = asyncio.ensure_future(self._type())
-        tasks: list[asyncio.Future[Any]] = [reported, heard, typing]
-        try:
-            started = asyncio.ensure_future(self._is_started.wait())
-            tasks.append(started)
-            await asyncio.wait((reported, heard, started), return_when=asyncio.FIRST_COMPLETED)
-            shown = [asyncio.ensure_future(self._show(kind, source)) for kind, source in self._outputs]
-            tasks += shown
-            await asyncio.wait((reported, heard), return_when=asyncio.FIRST_COMPLETED)
-            if not reported.done():
-                return TunnelEnd(error="its client left", reason="left")
-            if shown and not reported.result().error:
-                await asyncio.wait((asyncio.gather(*shown), heard), return_when=asyncio.FIRST_COMPLETED)
-            return reported.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await self.pass_until(self._reports())
 
     def close(self) -> None:
-        for _, source in self._outputs:
+        for source in self._sources:
             source.close()
-        if self._input is not None:
-            self._input.close()
+
+    async def resize(self, rows: int, columns: int) -> None:
+        if self._order.terminal and self._input is not None and self._input.fd >= 0:
+            with suppress(OSError):
+                fcntl.ioctl(self._input.fd, termios.TIOCSWINSZ, window(rows, columns))
+
+    async def signal(self, number: int) -> None:
+        with suppress(Broken):
+            if number in SIGNALS:
+                messages.send(self._link, ("signal", number))
 
     def _start(self, place: RunPlace) -> None:
         order = self._order
@@ -124,8 +107,8 @@ class _Command:
         else:
             (stdin, writes), (reads, stdout), (errors, stderr) = os.pipe(), os.pipe(), os.pipe()
             theirs = [stdin, stdout, stderr]
-            self._input = Descriptor(writes)
-            self._outputs = [(FrameKind.OUTPUT, Descriptor(reads)), (FrameKind.ERRORS, Descriptor(errors))]
+            self._input, out, err = self._sources = [Descriptor(writes), Descriptor(reads), Descriptor(errors)]
+            self._outputs = [pieces(FrameKind.OUTPUT, out), pieces(FrameKind.ERRORS, err)]
         wanted = CommandOrder(
             order.id, list(order.argv), env, place.directory, place.pid, place.slot, place.user, place.group,
             place.is_isolated, self._size if order.terminal else None,
@@ -148,7 +131,10 @@ class _Command:
                 return TunnelEnd(error="the command was lost", reason="lost")
             match message:
                 case ("terminal",):
-                    self._terminal(files[0])
+                    self._input = Descriptor(files[0])
+                    self._sources.append(self._input)
+                    self._outputs = [pieces(FrameKind.OUTPUT, self._input)]
+                    self._is_started.set()
                 case ("started", int()):
                     if not self._order.terminal:
                         self._is_started.set()
@@ -157,12 +143,6 @@ class _Command:
                 case ("ended", int(code)):
                     return TunnelEnd(code=code) if code >= 0 else TunnelEnd(signal=-code)
 
-    def _terminal(self, fd: int) -> None:
-        both = self._input = Descriptor(fd)
-        self._outputs = [(FrameKind.OUTPUT, both)]
-        self._resize(self._size)
-        self._is_started.set()
-
     async def _readable(self) -> None:
         ready: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(self._link, lambda: None if ready.done() else ready.set_result(None))
@@ -170,42 +150,3 @@ class _Command:
             await ready
         finally:
             self._loop.remove_reader(self._link)
-
-    async def _hear(self) -> None:
-        """Frames of the client, until it leaves."""
-        with suppress(BadFrame):
-            while (data := await self._frames.read()) is not None:
-                match kind_of(data):
-                    case FrameKind.INPUT | FrameKind.INPUT_END:
-                        self._typed.put_nowait(data)
-                    case FrameKind.RESIZE:
-                        self._resize(size_in(data))
-                    case FrameKind.SIGNAL if len(data) == 2 and data[1] in SIGNALS:
-                        with suppress(Broken):
-                            messages.send(self._link, ("signal", data[1]))
-                    case _:
-                        return
-
-    def _resize(self, size: tuple[int, int]) -> None:
-        self._size = size
-        if self._order.terminal and self._input is not None and self._input.fd >= 0 and all(size):
-            with suppress(OSError):
-                fcntl.ioctl(self._input.fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-
-    async def _type(self) -> None:
-        """Input of the client, one frame after the other; each is acknowledged when it was taken."""
-        await self._is_started.wait()
-        while True:
-            data = await self._typed.get()
-            assert self._input is not None
-            if data[0] == FrameKind.INPUT:
-                await self._input.write(data[1:])
-                await self._frames.write(frame(FrameKind.TAKEN))
-            elif self._order.terminal:
-                await self._input.write(END_OF_INPUT)
-            else:
-                self._input.close()
-
-    async def _show(self, kind: FrameKind, source: Descriptor) -> None:
-        while data := await source.read():
-            await self._frames.write(frame(kind, data))

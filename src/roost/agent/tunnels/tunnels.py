@@ -10,10 +10,13 @@ import grpc
 from roost.agent.files.client import Call
 from roost.agent.log import log
 from roost.agent.tunnels.command import RunPlace, run_command
+from roost.agent.tunnels.console import ConsolePlace, attach
+from roost.agent.tunnels.container import ContainerPlace, run_in_container
 from roost.agent.tunnels.frames import Frames
+from roost.agent.tunnels.place import Place
 from roost.agent.tunnels.port import forward
 from roost.keeper import processes
-from roost.model.errors import RoostError
+from roost.model.errors import Conflict, RoostError
 from roost.model.tunnels import TunnelEnd, TunnelOrder, ended
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import unpack_tunnel
@@ -26,7 +29,7 @@ BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, 
 ENDED = TunnelEnd(error="the run has ended", reason="ended")
 
 OpenChannel = Callable[[], grpc.aio.Channel]
-FindPlace = Callable[[int, int], RunPlace]  # by token, and a process of the run; raises RoostError
+FindPlace = Callable[[int, int], Place]  # by token, and a process of the run; raises RoostError
 
 
 class NodeTunnels:
@@ -102,7 +105,7 @@ class NodeTunnels:
         try:
             if order.port:
                 return await forward(order.port, frames)
-            end = await run_command(order, self._place(order.token), frames)
+            end = await self._enter(order, frames)
         except RoostError as error:
             return TunnelEnd(error=error.message, reason="refused")
         except BROKEN as error:
@@ -112,7 +115,19 @@ class NodeTunnels:
             return TunnelEnd(error=f"{type(error).__name__}: {error}", reason="lost")
         return end if end.code is not None or self._is_running(order.token) else ENDED
 
-    def _place(self, token: int) -> RunPlace:
+    async def _enter(self, order: TunnelOrder, frames: Frames) -> TunnelEnd:
+        place = self._place(order.token)
+        if isinstance(place, ConsolePlace) != order.console:
+            raise Conflict("a virtual machine has a console, and no commands; all else has commands, and no console")
+        match place:
+            case ConsolePlace():
+                return await attach(order, place, frames)
+            case ContainerPlace():
+                return await run_in_container(order, place, frames)
+            case RunPlace():
+                return await run_command(order, place, frames)
+
+    def _place(self, token: int) -> Place:
         pid, start = self._processes.get(token, (0, ""))
         if not self._is_running(token) or not pid or not start or began(pid) != start:
             raise RoostError("no process of the run is there any longer", code="not_running")

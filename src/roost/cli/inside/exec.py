@@ -46,7 +46,7 @@ def exec_(target: Target, argv: tuple[str, ...], has_stdin: bool, has_terminal: 
 
     Exit code: that of the command; 128 + N for signal N, 127 when it could not be started, 255 when the way to it was
     lost.
-    Next: `roost cp` copies files, `roost port-forward` reaches its ports.
+    Next: `roost cp` copies files, `roost port-forward` reaches its ports, `roost console` is for virtual machines.
     """
     argv = argv[1:] if argv[0] == "--" else argv
     found = in_project(target, project)
@@ -71,12 +71,13 @@ def exec_(target: Target, argv: tuple[str, ...], has_stdin: bool, has_terminal: 
             threading.Thread(target=_send_input, args=(tunnel, stdin), daemon=True).start()
         else:
             tunnel.end_input()
-        _show(tunnel)
+        show(tunnel)
         end = tunnel.end or TunnelEnd()
     sys.exit(_exit_code(end))
 
 
-def _show(tunnel: Tunnel) -> None:
+def show(tunnel: Tunnel) -> None:
+    """Print what comes, until it is over."""
     while (piece := tunnel.read()) is not None:
         kind, data = piece
         write_bytes(data, err=kind is FrameKind.ERRORS)

@@ -34,7 +34,7 @@ def raw_terminal(fd: int, resized: Callable[[int, int], None]) -> Iterator[None]
     handlers = {number: signal.signal(number, end) for number in ENDING}
     handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, changed)
     try:
-        tty.setraw(fd)
+        tty.setraw(fd, termios.TCSADRAIN)  # keys that were typed ahead are kept
         yield
     finally:
         with suppress(termios.error):  # it is gone

@@ -147,6 +147,13 @@ def _end_all(pid: int, id: str) -> None:
         time.sleep(ENDING_LOOK_S)
 
 
+def end_marked(id: str) -> None:
+    """What carries the mark of a command."""
+    for pid in _marked(id, os.getpid()):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _marked(id: str, own: int) -> "list[int]":
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     mark = processes.COMMAND_MARK

@@ -75,6 +75,11 @@ class EngineAnswer:
             self._left -= len(data)
         return data
 
+    def rest(self) -> bytes:
+        """What was read already of a stream that goes on, raw, on the socket."""
+        data, self._buffer = self._buffer, b""
+        return data
+
     def whole(self) -> bytes:
         data = b""
         while piece := self.read():

@@ -3,10 +3,11 @@
 import os
 import shlex
 
-from roost.model.errors import Invalid, NotFound
+from roost.model.errors import Conflict, Invalid, NotFound
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.spec.document import decode_document, secret_names
+from roost.model.states import WorkloadKind
 from roost.model.tunnels import ARGV_BYTES_MAX, SIDE_MAX, TERM_LENGTH_MAX, TunnelOrder
 from roost.schema.work import TunnelBody, TunnelView
 from roost.server.logs.masking import Masker
@@ -31,18 +32,22 @@ async def open_tunnel(call: Call, project: str, name: str, index: int, fields: T
     if instance is None:
         raise NotFound(f"{workload.key}.{index} has not run yet", code="not_running")
     _check(fields)
+    kind = workload.policy.kind
+    if fields.console != (kind == WorkloadKind.VM) and not fields.port:
+        message = "has no console" if fields.console else "is a virtual machine: it has a console, and no commands"
+        raise Conflict(f"{workload.key} {message}", code="no_such_way")
     port = _port(fields.port, workload, instance) if fields.port else 0
     order = TunnelOrder(
         os.urandom(16).hex(), instance.token, tuple(fields.argv), fields.terminal, fields.rows, fields.columns,
-        fields.term, port,
+        fields.term, port, fields.console,
     )  # fmt: skip
     tunnel = call.context.tunnels.begin(order, instance, call.principal, _title(call, workload, fields, port))
     return TunnelView(id=tunnel.order.id, instance=instance.key, node=instance.node, port=port)
 
 
 def _check(fields: TunnelBody) -> None:
-    if bool(fields.argv) == bool(fields.port):
-        raise Invalid("argv", "a tunnel leads to a command (`argv`) or to a port (`port`)")
+    if bool(fields.argv) + bool(fields.port) + fields.console != 1:
+        raise Invalid("argv", "a tunnel leads to a command (`argv`), to a port (`port`), or to the `console`")
     if fields.argv and not fields.argv[0]:
         raise Invalid("argv[0]", "a command begins with a program")
     if sum(len(item.encode(errors="replace")) + 1 for item in fields.argv) > ARGV_BYTES_MAX:
@@ -80,7 +85,7 @@ def _port(wanted: str, workload: Workload, instance: Instance) -> int:
 def _title(call: Call, workload: Workload, fields: TunnelBody, port: int) -> str:
     """What the audit log says of it, with the values of the workload's secrets masked."""
     if not fields.argv:
-        return f"port {port}"
+        return f"port {port}" if port else "console"
     names = secret_names(decode_document(workload.document))
     masker = Masker(call.context.secrets.values(workload.project, names))
     command = masker.mask(shlex.join(fields.argv).encode()).decode(errors="replace")
