@@ -14,6 +14,7 @@ from roost_lab.components.docker import IMAGE
 from roost.client.errors import ApiError
 from roost.client.tunnels import Tunnel
 from roost.model.tunnels import TunnelEnd
+from tests.cli.serving import wait_until
 from tests.components.docker import shared_engine
 from tests.e2e.test_agents import agent_of, instance, is_state
 from tests.e2e.test_exec import everything, sleepers
@@ -75,6 +76,35 @@ def test_a_container_has_no_privileges(product: Product) -> None:
     submit(product, "bare", command=script)
     log = finished(product, "bare", "failed")
     assert b"CapBnd:\t0000000000000000\nNoNewPrivs:\t1\n0\n" in log
+
+
+def test_a_container_reaches_nothing_of_the_node_and_of_other_runs(product: Product) -> None:
+    submit(product, "victim", command="echo secret-of-the-victim >kept; exec sleep 1000")
+    product.client.workloads.wait([("default", "victim")], "running", timeout_s=120)
+    wait_until(lambda: any(product.data.rglob("kept")))
+    places = [str(path) for path in product.data.rglob("*") if not path.is_dir()] + [shared_engine().socket]
+    assert {"keeper.sock", "kept", "agent.log"} <= {Path(path).name for path in places}
+    script = """
+        for path in $PLACES; do test -e $path && echo $path; done
+        for pid in $PIDS; do kill -0 $pid 2>/dev/null && echo $pid; done
+        cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -c 'secret-[o]f-the-victim'
+        grep -E 'CapEff|Seccomp:' /proc/self/status | tr -d '\\t'
+        sh -c 'setsid sleep 4242 &'
+        exit 0
+    """
+    given = {"PLACES": " ".join(places), "PIDS": " ".join(map(str, product.pids))}
+    submit(product, "intruder", command=script, env=given)
+    assert finished(product, "intruder").split() == [b"0", b"CapEff:0000000000000000", b"Seccomp:2"]
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"4242" in _bytes(path)], "it outlived its run"
+    assert instance(product, "victim").state == "running"
+    product.client.workloads.cancel("default", "victim")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_volume_that_no_node_offers_to_write_to_is_named(product: Product) -> None:
