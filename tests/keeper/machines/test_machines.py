@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from tests.components.guest import MEMORY
-from tests.keeper.keeper_harness import now_ms, until
+from tests.keeper.keeper_harness import now_ms, until, usage_of
 from tests.keeper.machines.machine_bench import MachineBench, gone
 
 TICKS = "echo ready; n=0; while :; do n=$((n+1)); echo tick $n; sleep 1; done"
@@ -30,6 +30,9 @@ def test_a_machine_is_stopped_by_its_power_button(bench: MachineBench) -> None:
     ended = bench.client.ended("1")
     assert (ended["cause"], ended["code"], ended["signal"]) == ("stopped", 0, None)
     assert b"Power down" in bench.harness.log("1")
+    used = usage_of(ended)  # of QEMU with its guest
+    assert used.cpu_ms is not None and used.cpu_ms > 100
+    assert used.memory_max is not None and used.memory_max > 40 << 20 and not used.memory_is_bound
 
 
 def test_a_machine_that_does_not_listen_is_ended_after_the_grace(bench: MachineBench) -> None:

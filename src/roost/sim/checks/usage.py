@@ -14,11 +14,12 @@ class UsageCheckers:
         """What never began is released and not counted, so a commit has a least and a most."""
         least = most = 0
         for _, old, new in self._records.changed("instance"):
-            if new is None:
-                if old.state in ALLOCATED:
-                    return  # its last lines are gone with its record
-                continue
-            since = old.story[-1].revision if old is not None and old.story else 0
+            since = old.story[-1].revision if old is not None else 0
+            if new is None or (old is not None and new.story[0].before is None and new.story[0].revision > since):
+                if old is None or old.state in ALLOCATED:
+                    return  # its last lines are gone with its record; another of its name may be there
+                if new is None:
+                    continue
             released = [
                 line
                 for line in new.story
