@@ -133,5 +133,5 @@ def test_a_full_disk_makes_room_and_tries_again(bench: Bench, monkeypatch: pytes
 
 def test_a_file_that_cannot_be_read_is_no_list(tmp_path: Path) -> None:
     (tmp_path / "images.json").write_text("{")
-    assert ImageCache(tmp_path / "images.json", 1, lambda token: False)._ours == {}
+    assert ImageCache(tmp_path / "images.json", 1, lambda token: False)._ledger.ours == {}
     os.unlink(tmp_path / "images.json")

@@ -16,12 +16,14 @@ from roost.sim.checks.convergence import approve_all, is_held_up, left_in_pools,
 from roost.sim.checks.oracle import CRASH_FOR_EVER, Oracle
 from roost.sim.checks.pipelines import left_services
 from roost.sim.checks.safety import Checkers
+from roost.sim.scenarios.containers import plan_containers
 from roost.sim.scenarios.files import plan_files
 from roost.sim.scenarios.pipelines import plan_pipelines
 from roost.sim.scenarios.services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.scenarios.work import facts_of, plan_work
 from roost.sim.world.clients import Clients
 from roost.sim.world.cluster import SimulatedCluster
+from roost.sim.world.engine import SimulatedEngine
 from roost.sim.world.faults import DRIFT_PPM_MAX, SHARED_TROUBLE, Faults
 from roost.sim.world.files import SimulatedBlobs
 from roost.sim.world.host import SimulatedHost, Site
@@ -29,9 +31,10 @@ from roost.sim.world.logs import LogReaders
 from roost.sim.world.net import Net
 from roost.sim.world.server import Disk
 from roost.sim.world.store import SimulatedStore
-from roost.sim.world.world import PROJECTS, World, Wrong
+from roost.sim.world.world import PROJECTS, SideChance, World, Wrong
 
 CHAOS_MS = (6_000, 24_000)
+CONTAINERS = 0.3  # of worlds have containers
 CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
 MAY_WAIT = ("unsatisfiable", "insufficient_resources", "quota_exceeded")  # as long as services run and limits are set
 LONG_MS = 20_000  # a deadline that is longer than anything takes that has room
@@ -83,6 +86,8 @@ class Life:
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
         self.themes = draw_themes(world)
+        self.engine_chance = SideChance(f"containers {world.seed}")
+        self.has_containers = self.engine_chance.happens(CONTAINERS)
         self.names: dict[str, str] = {}  # machine -> its node name
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
         if world.happens(0.1):
@@ -107,6 +112,9 @@ class Life:
         if self.disk.blobs.are_used:
             plan_files(self.world, self.disk.blobs.chance, self.clients, self.truth, until_ms)
         plan_pipelines(self.world, self.clients, self.truth, until_ms)
+        if self.has_containers:
+            engines = [host.engine for host in self.hosts if host.engine is not None]
+            plan_containers(self.world, self.engine_chance, self.clients, self.truth, engines, until_ms)
         self.faults.plan(until_ms)
         self.readers.begin(until_ms)
         self.world.run(until_ms)
@@ -114,6 +122,9 @@ class Life:
     def calm(self) -> None:
         """After the faults: all work that fits runs, and once services are cancelled everything ends."""
         self.faults.calm()
+        for host in self.hosts:
+            if host.engine is not None:
+                host.engine.up = host.engine.calm = True
         self.truth.calm = True
         self.clients.answers_lost = 0.0
         self._wait_until(self._requests_answered)
@@ -205,6 +216,9 @@ class Life:
             node = state.nodes.get(self.names[live.host])
             if allocated.get(token) != self.names[live.host] and not (node and self._is_reserved(node)):
                 left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
+        for host in self.hosts:
+            if host.up and host.engine is not None:
+                left += [f"{host.name} has container {id}, which no run has" for id in host.engine.left()]
         return left or self._unshipped()
 
     def _unshipped(self) -> list[str]:
@@ -264,4 +278,7 @@ class Life:
         facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
         self.names[name] = node or name
         self.truth.capacity[name] = facts.resources
-        return SimulatedHost(self._site, name, facts, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX), node)
+        host = SimulatedHost(self._site, name, facts, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX), node)
+        if self.has_containers:
+            host.engine = SimulatedEngine(self.engine_chance, f"{number:012x}")
+        return host

@@ -69,15 +69,21 @@ def remove_orphans(engine: ContainerEngine, node: str, is_live: Callable[[str], 
     filters = quote(json.dumps({"label": [f"{NODE_LABEL}={node}"]}))
     found = cast(list[dict[str, Any]], client.call("GET", f"/containers/json?all=true&filters={filters}") or [])
     removed = 0
-    for container in found:
-        labels = container.get("Labels") or {}
-        run = str(labels.get(RUN_LABEL, ""))
-        if labels.get(NODE_LABEL) != node or is_live(run):
-            continue
+    for id in orphans(found, node, is_live):
         with suppress(EngineRefused):  # it is being removed already
-            client.call("DELETE", f"/containers/{container['Id']}?force=true&v=true")
+            client.call("DELETE", f"/containers/{id}?force=true&v=true")
             removed += 1
     return removed
+
+
+def orphans(containers: Iterable[dict[str, Any]], node: str, is_live: Callable[[str], bool]) -> list[str]:
+    """The ids of those of a node that no live run has; an engine is not trusted to list only what was asked for."""
+    found = []
+    for container in containers:
+        labels = container.get("Labels") or {}
+        if labels.get(NODE_LABEL) == node and not is_live(str(labels.get(RUN_LABEL, ""))):
+            found.append(str(container["Id"]))
+    return found
 
 
 def _mapping(found: object) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from roost.drivers.container.engine import ContainerEngine
+from roost.drivers.container.image_ledger import ImageLedger, OwnImage
 from roost.drivers.container.images import ImageFound, ImageUnavailable, Progress, ensure_image
 from roost.keeper.containers.engine import EngineAway, EngineClient, EngineRefused
 from roost.model.limits import IMAGES_REPORTED_MAX
@@ -23,16 +24,8 @@ from roost.model.records.files import InputProblem
 from roost.model.spec.runs.container import ImageWanted, Pull, image_key
 
 CALL_S_MAX = 60.0  # a busy engine takes seconds to remove an image
-OURS_MAX = 1_000  # remembered, 200 bytes each; the oldest are forgotten, and stay
 REMOVED_MAX = 50  # in one turn
 HYSTERESIS = 5  # percent of the disk that are freed beyond the limit, so that it is not reached at once again
-
-
-class OwnImage(msgspec.Struct):
-    """`names`: how documents called it."""
-
-    names: list[str]
-    used_at: float  # seconds since 1970
 
 
 class ImageCache:
@@ -44,8 +37,7 @@ class ImageCache:
         self._full_percent = full_percent
         self._is_live = is_live
         self._lock = threading.Lock()  # an image is not removed between the moment it is found and its first use
-        self._in_use: dict[int, str] = {}  # attempts, and the images they were given
-        self._ours = _read(path)
+        self._ledger = ImageLedger(_read(path))
         self.keys: tuple[int, ...] = ()  # of the images on this node, as the servers know them
 
     def ensure(
@@ -77,10 +69,8 @@ class ImageCache:
         if not at_once and _full(engine) < self._full_percent:
             return 0
         with self._lock:
-            used = {image for token, image in self._in_use.items() if self._is_live(token)}
-            self._in_use = {token: image for token, image in self._in_use.items() if self._is_live(token)}
-            oldest = sorted(self._ours, key=lambda id: self._ours[id].used_at)
-        for id in [id for id in oldest if id not in used][:REMOVED_MAX]:
+            removable = self._ledger.removable(self._is_live)
+        for id in removable[:REMOVED_MAX]:
             if removed and _full(engine) < goal:
                 break
             removed += self._remove(engine, id)
@@ -90,7 +80,7 @@ class ImageCache:
         """Take in which images are here. Raises EngineAway and EngineRefused."""
         found = cast(list[dict[str, Any]], EngineClient(engine.socket, CALL_S_MAX).call("GET", "/images/json") or [])
         with self._lock:
-            ours = dict(self._ours)
+            ours = dict(self._ledger.ours)
         newest = sorted(found, key=lambda item: (-_used_at(ours, item), -int(item.get("Created") or 0)))
         names = [name for item in newest for name in (*(item.get("RepoTags") or ()), *(item.get("RepoDigests") or ()))]
         self.keys = tuple(dict.fromkeys(image_key(name) for name in names if "<none>" not in name))[
@@ -98,14 +88,8 @@ class ImageCache:
         ]
 
     def _used(self, token: int, name: str, image: ImageFound, *, is_ours: bool) -> ImageFound:
-        self._in_use[token] = image.id
         self.keys = tuple(dict.fromkeys((image_key(name), *self.keys)))[:IMAGES_REPORTED_MAX]
-        own = self._ours.get(image.id)
-        if own is not None or is_ours:
-            names = own.names if own is not None else []
-            self._ours[image.id] = OwnImage([*names, *({name} - set(names))], time.time())
-            while len(self._ours) > OURS_MAX:
-                del self._ours[min(self._ours, key=lambda id: self._ours[id].used_at)]
+        if self._ledger.used(token, image.id, name, time.time(), is_ours=is_ours):
             self._write()
         return image
 
@@ -113,11 +97,11 @@ class ImageCache:
         """An engine refuses for images that any container has, also one that has ended."""
         client = EngineClient(engine.socket, CALL_S_MAX)
         with self._lock:
-            if id in self._in_use.values():
+            if id not in self._ledger.removable(self._is_live):
                 return False
             try:
                 found = cast(dict[str, Any], client.call("GET", f"/images/{quote(id, safe=':')}/json") or {})
-                ours = set(map(image_key, self._ours[id].names))
+                ours = set(map(image_key, self._ledger.ours[id].names))
                 if {image_key(name) for name in found.get("RepoTags") or ()} - ours:
                     return False  # it has a name that we did not give it
                 client.call("DELETE", f"/images/{quote(id, safe=':')}")
@@ -126,14 +110,14 @@ class ImageCache:
             except EngineRefused as refused:
                 if refused.status != 404:
                     return False
-            del self._ours[id]
+            del self._ledger.ours[id]
             self._write()
             return True
 
     def _write(self) -> None:
         draft = self._path.with_suffix(".new")
         with suppress(OSError):  # of a full disk: what is forgotten is never removed
-            draft.write_bytes(msgspec.json.encode(self._ours))
+            draft.write_bytes(msgspec.json.encode(self._ledger.ours))
             os.replace(draft, self._path)
 
 

@@ -16,6 +16,7 @@ from roost.model.records.result import ResultProblem
 from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
+from roost.sim.checks.containers import check_containers
 from roost.sim.checks.files import FileCheckers
 from roost.sim.checks.logs import LogCheckers
 from roost.sim.checks.oracle import Oracle
@@ -111,6 +112,7 @@ class Checkers:
         self.files.committed()
         self.pipelines.committed()
         self.usage.committed()
+        check_containers(self.records)
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 

@@ -364,4 +364,4 @@ def takes_over_behind(_: Rule, self: LeadershipMachine) -> Elected | None:
     return won
 
 
-from roost.sim.mutants import agent, files, logs, pipelines, services, shells  # noqa: E402, F401  (they register their own)
+from roost.sim.mutants import agent, containers, files, logs, pipelines, services, shells  # noqa: E402, F401  (they register)

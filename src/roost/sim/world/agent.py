@@ -8,9 +8,13 @@ from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
 from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.agent.health.effects import CheckHealth
-from roost.model.protocol import Hello, PowerOrder, Welcome
+from roost.drivers.container.engine import ContainerEngine
+from roost.drivers.container.request import ContainerHost
+from roost.model.protocol import Hello, PowerOrder, Usage, Welcome
 from roost.model.records.files import InputFailure, InputProblem, Outputs
+from roost.model.spec.runs.container import image_key
 from roost.ports.driver import Event, RunRequest
+from roost.sim.world.engine import SimulatedEngine
 from roost.sim.world.file_sets import parts_of
 from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.logs import SimulatedSpool
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from roost.sim.world.host import SimulatedHost
 
 FILES_MS = (1, 3_000)  # how long inputs or outputs of a run take
+LOOK_MS = 2_000  # between two looks at the container engine; a real agent takes its time
+SWEEP_LOOKS = 3
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
 
 GONE = InputFailure(InputProblem.NOT_FOUND, is_final=True)
@@ -37,10 +43,16 @@ class SimulatedAgent(SimulatedProcess):
         self.alive = True
         self.stream: SimulatedStream | None = None
         self._tick_ms: int | None = None
+        self._engine: ContainerEngine | None = None  # that answered last
+        self._looks = 0
 
     def begin(self) -> None:
-        """Adopt the runs that the keeper has from an earlier agent, then connect."""
+        """Adopt the runs that the keeper has from an earlier agent, and the engine, then connect."""
         self._happened(self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event)))
+        if self.host.engine is not None:
+            self.machine.containers = ContainerHost(self.host.engine.node)
+            self.host.engine.begin_agent()
+            self._look_at_engine(self.host.engine)
 
     # hanging and dying
 
@@ -90,12 +102,33 @@ class SimulatedAgent(SimulatedProcess):
         problem = "" if self.host.keeper.is_well(token) else "the check failed"
         self._perform(self.machine.probed(token, problem, self._now()))
 
-    def _fetched(self, token: int, digests: list[str]) -> None:
+    def _look_at_engine(self, engine: SimulatedEngine) -> None:
+        found, self._looks = engine.found(), self._looks + 1
+        if found is not None and (self._engine is None or self._looks % SWEEP_LOOKS == 0):
+            engine.sweep(lambda run: int(run) in self.machine.live_attempts())
+        engine.make_room(self.machine.logs.__contains__)
+        if found != self._engine:
+            self._engine = found
+            self._perform(self.machine.engine_changed(found, self._now()))
+        self._later(LOOK_MS, self._look_at_engine, engine)
+
+    def _fetch_ms(self, effect: FetchInputs) -> int:
+        engine, chance = self.host.engine, self.host.door.blobs.chance
+        image_ms = engine.pull_ms(effect.image.image) if effect.image is not None and engine is not None else 0
+        return image_ms + (chance.between(*FILES_MS) if effect.inputs or effect.image is None else 0)
+
+    def _fetched(self, effect: FetchInputs, ms: int) -> None:
+        token, digests = effect.token, [item.digest for item in effect.inputs if item.digest]
         blobs, attempt = self.host.door.blobs, self.actor.attempts.get(token)
         missing = blobs.missing(part for digest in digests for part in parts_of(digest))
         if missing and attempt is not None:
             blobs.checkers.fetch_failed(attempt.run)
-        self._perform(self.machine.fetched(token, GONE if missing else None, self._now()))
+        failure, image = GONE if missing else None, ""
+        if failure is None and effect.image is not None and self.host.engine is not None:
+            image = effect.image.image
+            failure = self.host.engine.pulled(token, image, self._now())
+            self.actor.identified(token, f"sha256:{image}", ms)
+        self._perform(self.machine.fetched(token, failure, self._now(), image))
 
     def _collect(self, effect: CollectOutputs) -> None:
         """Hold the outputs, send what is missing, report them; again, until a server answers."""
@@ -115,7 +148,13 @@ class SimulatedAgent(SimulatedProcess):
     def _tick(self, at_ms: int) -> None:
         if at_ms == self._tick_ms:
             self._tick_ms = None
-            self._perform(self.machine.tick(self._now()))
+            self._perform(self.machine.tick(self._now(), self._usage()))
+
+    def _usage(self) -> Usage | None:
+        engine = self.host.engine
+        if engine is None or not self.machine.link.is_usage_due(self._now()):
+            return None
+        return Usage(images=tuple(sorted(map(image_key, engine.images))))
 
     # effects
 
@@ -142,9 +181,9 @@ class SimulatedAgent(SimulatedProcess):
                     self._tell_driver(effect)
                 case CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
-                case FetchInputs(token, inputs):
-                    digests = [item.digest for item in inputs if item.digest]
-                    self._later(self.host.door.blobs.chance.between(*FILES_MS), self._fetched, token, digests)
+                case FetchInputs():
+                    ms = self._fetch_ms(effect)
+                    self._later(ms, self._fetched, effect, ms)
                 case CollectOutputs():
                     self._later(self.host.door.blobs.chance.between(*FILES_MS), self._collect, effect)
                 case machine.CompleteLog() | machine.ReleaseLog() | machine.TakenOver() | link.Connected():

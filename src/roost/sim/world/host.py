@@ -7,6 +7,7 @@ from roost.sim.checks.oracle import Oracle
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.agent import SimulatedAgent
 from roost.sim.world.cluster import SimulatedCluster
+from roost.sim.world.engine import SimulatedEngine
 from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.logs import LogFiles
 from roost.sim.world.net import Net
@@ -41,6 +42,7 @@ class SimulatedHost:
         self._drift_ppm = drift_ppm
         self.clock = SimulatedClock(site.world, site.world.between(1, UPTIME_MS_MAX), drift_ppm)
         self.files = LogFiles(site.world, site.checkers.logs)
+        self.engine: SimulatedEngine | None = None
         self.keeper = SimulatedKeeper(site.world, name, self.clock, site.witness, self.files)
         self.agent: SimulatedAgent | None = None
 
@@ -57,7 +59,7 @@ class SimulatedHost:
         self._boots += 1
         if self.world.now:
             self.clock = SimulatedClock(self.world, BOOT_MS - self.world.now, self._drift_ppm)
-        self.keeper = SimulatedKeeper(self.world, self.name, self.clock, self._witness, self.files)
+        self.keeper = SimulatedKeeper(self.world, self.name, self.clock, self._witness, self.files, self.engine)
         self._start_agent(self.keeper)
 
     def crash(self) -> None:
@@ -111,6 +113,8 @@ class SimulatedHost:
             self.agent.die(quietly=quietly)
         self.agent = None
         self.keeper.die()
+        if self.engine is not None:
+            self.engine.lose_power()
         self.files.stopped(cut=quietly)
 
     def _replace_hung(self, agent: SimulatedAgent) -> None:

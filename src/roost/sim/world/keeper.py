@@ -16,6 +16,7 @@ from roost.model.records.files import Outputs
 from roost.model.spec.files import OutputBlock
 from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
 from roost.sim.checks.oracle import Oracle
+from roost.sim.world.engine import SimulatedEngine
 from roost.sim.world.logs import LogFiles
 from roost.sim.world.world import SimulatedClock, World
 
@@ -28,15 +29,21 @@ class SimulatedDriver(FakeDriver):
     """Scripts that write logs."""
 
     files: LogFiles
+    engine: SimulatedEngine | None = None
 
     def spawn(self, run: KeeperRun) -> str:
-        error = super().spawn(run)
+        problem = ""
+        if self.engine is not None and run.container is not None and run.step == 0:
+            problem = self.engine.started(int(run.id), str(run.container.create["Image"]))
+        error = problem or super().spawn(run)
         if not error:
             self.files.began(_log_of(run), int(run.id))
         return error
 
     def finished(self, run: KeeperRun, now: int) -> int:
         super().finished(run, now)
+        if self.engine is not None and run.container is not None:
+            self.engine.ended(int(run.id))
         return self.files.ended(_log_of(run))
 
 
@@ -45,13 +52,16 @@ def _log_of(run: KeeperRun) -> str:
 
 
 class SimulatedKeeper:
-    def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle, files: LogFiles) -> None:
+    def __init__(
+        self, world: World, host: str, clock: SimulatedClock, witness: Oracle, files: LogFiles,
+        engine: SimulatedEngine | None = None,
+    ) -> None:  # fmt: skip
         self._world = world
         self._host = host
         self._clock = clock
         self._witness = witness
         self.driver = SimulatedDriver(script=lambda job: witness.behaviour(self._runs[job.id]), now=clock.now_ms())
-        self.driver.files = files
+        self.driver.files, self.driver.engine = files, engine
         self._runs: dict[str, Run] = {}
         self._alive: dict[str, Run] = {}
         self._wake_ms: int | None = None
