@@ -62,7 +62,8 @@ def test_a_job_has_its_work_directory_result_and_volume(product: Product) -> Non
     found = instance(product, "job").outputs
     assert found is not None and found.files == 1
     image: Any = shared_engine().client.call("GET", f"/images/{IMAGE}/json")
-    assert instance(product, "job").image == image["Id"], "it was never in a registry"
+    known = [name.rpartition("@")[2] for name in image["RepoDigests"]]  # of tests that have put it into a registry
+    assert instance(product, "job").image in (known or [image["Id"]])
 
 
 def test_no_variable_of_a_run_reaches_a_program_outside_its_container(product: Product, tmp_path: Path) -> None:

@@ -39,7 +39,11 @@ class EngineWatch:
             log("the container engine does not answer; this node offers no containers until it does")
 
     async def run(self) -> None:
+        looks = 0
         while True:
+            if self._engine is not None and looks % IMAGE_LOOKS == 0:
+                await self.look_at_images(self._engine)
+            looks += 1
             await asyncio.sleep(LOOK_S)
             await self.probe()
 
@@ -51,14 +55,12 @@ class EngineWatch:
         self._looks += 1
         if engine is not None and (is_new or self._looks % SWEEP_LOOKS == 0):
             engine = await self._sweep(engine)
-        if engine is not None and (is_new or self._looks % IMAGE_LOOKS == 0):
-            await self._look_at_images(engine)
         if engine != self._engine:
             self._engine = engine
             log(f"containers: {engine.kind} {engine.version}" if engine else "containers: no engine answers")
             self._changed(engine)
 
-    async def _look_at_images(self, engine: ContainerEngine) -> None:
+    async def look_at_images(self, engine: ContainerEngine) -> None:
         try:
             removed = await in_thread("images", lambda: self._images.collect(engine))
             await in_thread("images", lambda: self._images.refresh(engine))
