@@ -204,24 +204,24 @@ def _program(text: str) -> str:
 
 
 def _machines(given: argparse.Namespace) -> MachineHost:
-    """What virtual machines are made with. Images are read when they are needed, and may change until then."""
+    """What virtual machines are made with. That one is not there is no reason to have no node: see `not_offered`."""
     images, bridges = _named(given.vm_image, "--vm-image"), _named(given.vm_bridge, "--vm-bridge")
-    for path in images.values():
-        try:
-            read_head(path)
-        except OSError as error:
-            raise Invalid("--vm-image", f"{path!r:.80} cannot be read: {error.strerror or error}") from None
-        except ValueError as error:
-            raise Invalid("--vm-image", f"{path!r:.80} cannot be used: {error}") from None
     if bridges and not joins_bridges():
         raise Invalid("--vm-bridge", "only an agent that is root, or has CAP_NET_ADMIN, joins machines to a bridge")
-    for interface in bridges.values():
-        if not is_bridge(interface):
-            raise Invalid(
-                "--vm-bridge", f"this machine has no bridge {interface!r:.40}; see `ip link show type bridge`"
-            )
     images = {name: os.path.abspath(path) for name, path in images.items()}
     return MachineHost(os.path.join(os.path.abspath(given.dir), "machines"), images, bridges)
+
+
+def not_offered(machines: MachineHost) -> list[str]:
+    """What was named and cannot be used now, each with why. The node offers it when it is there."""
+    found = []
+    for name, path in machines.images.items():
+        try:
+            read_head(path)
+        except (OSError, ValueError) as error:
+            found.append(f"image {name}: {path}: {getattr(error, 'strerror', None) or error}")
+    bridges = [(name, interface) for name, interface in machines.bridges.items() if not is_bridge(interface)]
+    return found + [f"bridge {name}: this machine has no bridge {interface}" for name, interface in bridges]
 
 
 def _named(given: list[str], option: str) -> dict[str, str]:

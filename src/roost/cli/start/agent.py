@@ -67,13 +67,15 @@ def agent(
 
     Next: `roost nodes` on any machine with a client.toml shows the new node.
     """
-    from roost.agent.config import read_options
+    from roost.agent.config import not_offered, read_options
 
     home = (directory or data_home() / "agent").absolute()
     options = ["--server", server] if server else []
     options += ["--name", name, "--dir", str(home)]
     options += words_of({**facts, "label": labels, "resource": resources, "taint": taints})
-    read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
+    checked = read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
+    for problem in not_offered(checked.machines):
+        echo_err(f"not offered until it is there: {problem}")
     if click.get_current_context().get_parameter_source("join") is ParameterSource.COMMANDLINE and join[:1] not in "@-":
         echo_err("other users of this machine can read the join token in the process list; give --join @FILE, "
                  "--join - (standard input) or ROOST_JOIN")  # fmt: skip

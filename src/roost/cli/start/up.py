@@ -15,6 +15,7 @@ import click
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.interrupts import Interrupts
+from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
 from roost.cli.start.keeper_watch import KeeperWatch
 from roost.cli.start.local_nodes import (
@@ -164,9 +165,10 @@ def _offer(given: dict[str, str | tuple[str, ...]]) -> list[str]:
     """What the nodes offer, validated here rather than by an agent that fails to start."""
     offer = words_of(given)
     if offer:
-        from roost.agent.config import read_options
+        from roost.agent.config import not_offered, read_options
 
-        read_options(["--name", "node-1", *offer], {})
+        for problem in not_offered(read_options(["--name", "node-1", *offer], {}).machines):
+            echo_err(f"not offered until it is there: {problem}")
     return offer
 
 
