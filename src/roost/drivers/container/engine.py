@@ -14,6 +14,8 @@ from roost.keeper.containers.engine import EngineAway, EngineClient, EngineRefus
 
 PROBE_S_MAX = 5.0
 REMOVE_S_MAX = 60.0  # a busy engine takes seconds to remove a container
+CDI_KIND = "nvidia.com/gpu"
+CDI_BYTES_MAX = 1 << 20  # of one file; the kind is in its first lines
 NODE_LABEL = "roost.node"
 RUN_LABEL = "roost.run"
 IDENTITY_LENGTH = 12  # of a node, in names and labels of its containers
@@ -30,6 +32,7 @@ class ContainerEngine(msgspec.Struct, frozen=True):
     version: str
     has_init: bool = False  # it can put a first process before a program, which passes signals on
     root: str = ""  # the directory of its images
+    has_cdi: bool = False  # it gives GPUs by the files that describe them (CDI), not by a runtime of their maker
 
     def labels(self) -> dict[str, str]:
         return {"engine": self.kind, "engine_version": self.version}
@@ -56,7 +59,20 @@ def _probe(path: str) -> ContainerEngine:
     info = _mapping(client.call("GET", "/info"))
     inits = PODMAN_INITS if kind == "podman" else (str(info.get("InitBinary") or "docker-init"),)
     has_init = any(shutil.which(program) for program in inits)
-    return ContainerEngine(path, kind, str(version.get("Version", "")), has_init, str(info.get("DockerRootDir") or ""))
+    root = str(info.get("DockerRootDir") or "")
+    has_cdi = "nvidia" not in (info.get("Runtimes") or {}) and describes_gpus(info.get("CDISpecDirs") or ())
+    return ContainerEngine(path, kind, str(version.get("Version", "")), has_init, root, has_cdi)
+
+
+def describes_gpus(folders: Iterable[str]) -> bool:
+    """Whether a file in these folders describes GPUs as CDI has them."""
+    for folder in folders:
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    if CDI_KIND.encode() in file.read(CDI_BYTES_MAX):
+                        return True
+    return False
 
 
 def remove_orphans(engine: ContainerEngine, node: str, is_live: Callable[[str], bool]) -> int:

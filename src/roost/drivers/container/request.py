@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from roost.drivers.container.engine import IDENTITY_LENGTH, NODE_LABEL, RUN_LABEL, ContainerEngine
+from roost.drivers.container.engine import CDI_KIND, IDENTITY_LENGTH, NODE_LABEL, RUN_LABEL, ContainerEngine
 from roost.keeper.cgroup import PIDS_MAX
 from roost.model.errors import Invalid
 from roost.model.protocol import Run
@@ -104,11 +104,18 @@ def _host_config(
     if limits is not None and limits.memory:
         found["Memory"] = found["MemorySwap"] = limits.memory
     if run.devices:
-        ids = [str(device) for device in run.devices]
-        found["DeviceRequests"] = [{"Driver": "nvidia", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
+        found["DeviceRequests"] = [_gpus(engine, run.devices)]
     if block.network == "bridge" and run.ports:
         found["PortBindings"] = {f"{port}/tcp": [{"HostPort": str(port)}] for port in run.ports}
     return found
+
+
+def _gpus(engine: ContainerEngine, devices: tuple[int, ...]) -> dict[str, Any]:
+    if engine.kind == "podman":  # it would start the container without them, and say nothing
+        raise Invalid("resources.gpu", "Podman gives no GPUs to containers of its API; require labels.engine")
+    if engine.has_cdi:
+        return {"Driver": "cdi", "DeviceIDs": [f"{CDI_KIND}={device}" for device in devices]}
+    return {"Driver": "nvidia", "DeviceIDs": [str(device) for device in devices], "Capabilities": [["gpu"]]}
 
 
 def _volumes(host: ContainerHost, document: Document) -> list[dict[str, Any]]:
