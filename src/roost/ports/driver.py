@@ -103,6 +103,7 @@ class Machine(msgspec.Struct, frozen=True):
     has_seed: bool = False
     power: Power = Power.RUNNING  # how it begins
     power_serial: int = 0  # commands up to this one are carried out already
+    state: str = ""  # a file with the saved state of an equal machine: it goes on from there if all its disks are new
 
 
 class Isolation(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from roost.cli.common.session import json_output, showing_group
 
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
-    "burst", "actions", "controllers", "why_burst", "loop", "files", "logs", "isolation", "containers",
+    "burst", "actions", "controllers", "why_burst", "loop", "files", "logs", "isolation", "containers", "vms",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ class MachineFiles(NamedTuple):
     initrd: str = ""
     firmware: str = ""
     disks: tuple[dict[str, object], ...] = ()
+    state_fd: int = -1  # of the state that it goes on from
     disk_fds: tuple[int, ...] = ()  # their descriptors: `/dev/fdset/N` is the one at N
 
 
@@ -30,7 +31,10 @@ def command(
     order: MachineOrder, files: MachineFiles, *, qmp_fd: int, console_fd: int, tap_fd: int = -1,
     has_sandbox: bool = True,
 ) -> list[str]:  # fmt: skip
+    """With a saved state, QEMU waits for the call that names it."""
     argv = [order.program, *BASE, *_board(order, files)]
+    if files.state_fd >= 0:
+        argv += ["-incoming", "defer"]
     if has_sandbox:
         argv += ["-sandbox", SANDBOX]
     for number, fd in enumerate(files.disk_fds):

@@ -7,7 +7,6 @@ disk stays for the attempts that follow. `disks.json` says of which image each i
 import fcntl
 import json
 import os
-import subprocess
 import time
 
 from roost.keeper.machines.order import MachineOrder
@@ -50,8 +49,9 @@ def lock(directory: str, seconds: float = LOCK_S_MAX) -> int:
     return fd
 
 
-def prepare(order: MachineOrder) -> None:
-    """Make what is missing. Raises DisksRefused."""
+def prepare(order: MachineOrder) -> bool:
+    """Make what is missing. True: no disk was there before. Raises DisksRefused."""
+    are_new = True
     known = read_list(order.dir)
     for disk in order.disks:
         name, base, size = str(disk["name"]), str(disk.get("base") or ""), int(str(disk.get("size") or 0))
@@ -65,12 +65,15 @@ def prepare(order: MachineOrder) -> None:
             path = f"{order.dir}/{name}.qcow2"
             if made is None or not os.path.exists(path):
                 create(order.program, path, base, size)
-            elif size > virtual_size(path):
-                tool(order.program, "resize", "-f", "qcow2", path, str(size))
+            else:
+                are_new = False
+                if size > virtual_size(path):
+                    tool(order.program, "resize", "-f", "qcow2", path, str(size))
         except OSError as error:
             raise DisksRefused(f"disk {name}: {error.filename or base}: {error.strerror}") from error
         known[name] = {"base": base, "identity": identity, "retention_ms": disk.get("retention_ms", 0)}
     write_list(order.dir, known)
+    return are_new
 
 
 def identity_of(base: str, content: str) -> str:
@@ -104,6 +107,8 @@ def virtual_size(path: str) -> int:
 
 def tool(program: str, *arguments: str) -> None:
     """`qemu-img`, beside QEMU or in the PATH."""
+    import subprocess  # a machine without new disks starts faster
+
     beside = os.path.join(os.path.dirname(program), "qemu-img")
     command = [beside if os.path.exists(beside) else "qemu-img", *arguments]
     try:

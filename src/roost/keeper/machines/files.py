@@ -15,7 +15,7 @@ class OpenFiles:
     Descriptors are closed by `close`, when QEMU has inherited them.
     """
 
-    def __init__(self, order: MachineOrder, seed: bytes, *, copies: bool) -> None:
+    def __init__(self, order: MachineOrder, seed: bytes, *, copies: bool, from_state: bool) -> None:
         """Raises DisksRefused."""
         self.fds: list[int] = []
         try:
@@ -24,7 +24,9 @@ class OpenFiles:
                 disks.append(self._seed(seed))
             disk_fds = tuple(self.fds)
             boot = [self._boot(path, copies=copies) for path in (order.kernel, order.initrd, order.firmware)]
-            self.named = MachineFiles(boot[0], boot[1], boot[2], tuple(disks), disk_fds)
+            state_fd = os.open(order.state, os.O_RDONLY) if from_state else -1
+            self.fds += [state_fd] if from_state else []
+            self.named = MachineFiles(boot[0], boot[1], boot[2], tuple(disks), state_fd, disk_fds)
         except OSError as error:
             self.close()
             raise DisksRefused(f"{error.filename}: {error.strerror}") from error

@@ -34,6 +34,7 @@ class MachineOrder:
         self.dir = path(given, "dir")
         self.program = path(given, "program")
         self.firmware, self.kernel, self.initrd = (path(given, name, "") for name in ("firmware", "kernel", "initrd"))
+        self.state = path(given, "state", "")
         self.cmdline = given.get("cmdline", "")
         if not isinstance(self.cmdline, str) or len(self.cmdline) > LINE_MAX or "\0" in self.cmdline:
             raise ValueError(f"machine.cmdline has to be a line of at most {LINE_MAX} characters")

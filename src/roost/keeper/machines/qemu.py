@@ -22,9 +22,10 @@ class Qemu:
 
     def __init__(
         self, argv: Callable[[int], list[str]], fds: list[int], user: tuple[int, int] | None, power: PowerSwitch,
-        epoll: select.epoll,
+        epoll: select.epoll, state_fd: int = -1,
     ) -> None:  # fmt: skip
         self.power = power
+        self.state_fd = state_fd  # of the state that it is to go on from
         self.epoll = epoll
         ours, theirs = socket.socketpair()
         self.stderr_fd, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -84,6 +85,12 @@ class Qemu:
         """Whether it did not start because it cannot limit its own system calls here."""
         return not self.answered_once and (b"sandbox" in self.stderr or b"seccomp" in self.stderr)
 
+    def lacks_state(self) -> str:
+        """Why it could not go on from the saved state, if that is why it has ended."""
+        if self.state_fd < 0 or self.answered_once:
+            return ""
+        return self.stderr.decode(errors="replace").strip() or "QEMU ended while it read it"
+
     def why_ended(self) -> str:
         """Nothing: the guest has powered off, or it was ended on request."""
         stderr = self.stderr.decode(errors="replace").strip()
@@ -98,11 +105,29 @@ class Qemu:
     # --- what it says
 
     def _ready(self) -> None:
+        if self.state_fd < 0 or self.qmp is None:
+            self._begun()
+            return
+        events: dict[str, object] = {"capabilities": [{"capability": "events", "state": True}]}
+        self.qmp.call("migrate-set-capabilities", events, lambda result, error: None)
+        self.qmp.call("migrate-incoming", {"uri": f"fd:{self.state_fd}"}, lambda result, error: self._refused(error))
+
+    def _begun(self) -> None:
         self.answered_once = True
         self.power.booted(now_ms())
 
+    def _refused(self, error: str) -> None:
+        if error:
+            self.stderr += error.encode()
+            self.kill()
+
     def _event(self, name: str, data: dict[str, object]) -> None:
-        if name == "GUEST_PANICKED":
+        if name == "MIGRATION" and self.qmp is not None and not self.answered_once:
+            if data.get("status") == "completed":
+                self.qmp.call("cont", None, lambda result, error: self._begun())
+            elif data.get("status") == "failed":
+                self.kill()
+        elif name == "GUEST_PANICKED":
             self.has_panicked = True
         elif name in ("STOP", "RESUME") and self.answered_once:
             self.power.changed(is_paused=name == "STOP")

@@ -44,13 +44,15 @@ class Supervisor(PowerHost):
         self.console = SerialConsole(1, self.epoll) if self.order.has_console else None
         self.lock_fd = -1
         self.has_sandbox = True
+        self.from_state = False
+        self.note = ""  # for the next report
         self.is_over = False
         self.error = ""
 
     def run(self) -> int:
         """Until the machine has ended. Raises DisksRefused, TapRefused."""
         self.lock_fd = lock(self.order.dir)
-        prepare(self.order)
+        self.from_state = prepare(self.order) and bool(self.order.state)
         wake_fd = self._catch_signals()
         for fd in (wake_fd, LINK):
             self.epoll.register(fd, select.EPOLLIN)
@@ -97,6 +99,10 @@ class Supervisor(PowerHost):
         if self.has_sandbox and qemu.lacks_sandbox():
             self.has_sandbox = False
             self.launch()
+        elif problem := "" if self.power.is_ending else qemu.lacks_state():
+            self.from_state = False
+            self.note = f"it was booted, as its saved state could not be used: {problem}"
+            self.launch()
         else:
             self.power.left(qemu.why_ended(), now)
 
@@ -137,7 +143,7 @@ class Supervisor(PowerHost):
 
     def launch(self) -> None:
         network = self.order.network
-        files = OpenFiles(self.order, self.seed, copies=self.user is not None)
+        files = OpenFiles(self.order, self.seed, copies=self.user is not None, from_state=self.from_state)
         console = tap = -1
         try:
             tap = open_tap(str(network["bridge"])) if network.get("mode") == "bridge" else -1
@@ -148,7 +154,7 @@ class Supervisor(PowerHost):
                 return command(self.order, files.named, **fds, has_sandbox=self.has_sandbox)
 
             inherited = [fd for fd in (console, tap, self.lock_fd, *files.fds) if fd >= 0]
-            self.qemu = Qemu(argv, inherited, self.user, self.power, self.epoll)
+            self.qemu = Qemu(argv, inherited, self.user, self.power, self.epoll, files.named.state_fd)
         finally:
             files.close()
             for fd in (console, tap):
@@ -164,7 +170,9 @@ class Supervisor(PowerHost):
             self.qemu.kill()
 
     def report(self, power: str, serial: int, problem: str) -> None:
-        self._tell(power=power, serial=serial, problem=problem)
+        self.from_state = self.from_state and power == "stopped"  # from now on its disks are its own
+        self._tell(power=power, serial=serial, problem=problem or self.note)
+        self.note = ""
 
     def end(self, error: str) -> None:
         self.is_over, self.error = True, error
