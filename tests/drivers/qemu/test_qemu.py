@@ -16,7 +16,7 @@ from roost.model.states import Power, PowerAction
 from roost.ports.driver import Ended, Event, KnownRuns, Machine, MachineDisk, PowerChanged
 from tests.components.guest import MEMORY, shared_guest
 from tests.drivers.test_process import CASES, Case, plain, run_of
-from tests.keeper.keeper_harness import KeeperHarness, now_ms
+from tests.keeper.keeper_harness import KeeperHarness, marked, now_ms
 
 BOOT_S = 180.0  # of a guest without KVM on a busy machine; 4.5 s at rest
 #: Not here: exit codes and steps, which a machine does not have, and times so short that no guest has booted by then.
@@ -104,17 +104,8 @@ async def test_the_contract_of_drivers(bench: QemuBench, name: str) -> None:
     others = lambda: [event for event in bench.events if not isinstance(event, PowerChanged)]  # noqa: E731
     await bench.until(lambda: len(others()) >= len(case.expected))
     assert [outcome(event) for event in others()] == case.expected, bench.events
-    assert not any(f"ROOST_RUN={request.id}".encode() in environ for environ in environments()), "nothing is left"
-
-
-def environments() -> list[bytes]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            found.append(path.read_bytes())
-        except OSError:
-            continue
-    return found
+    left = [pid for pid in marked(bench.harness.dir) if b"qemu" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert left == []
 
 
 async def test_a_machine_outlives_its_agent_and_takes_commands_of_the_next(bench: QemuBench) -> None:

@@ -22,7 +22,7 @@ def saved(bench: MachineBench, tmp_path: Path) -> Event:
 
 
 def first_tick(bench: MachineBench, id: str) -> int:
-    bench.writes(id, b"\n")
+    bench.writes(id, b"tick ", count=2)
     return int(bench.harness.log(id).split(b"tick ")[1].split()[0])
 
 

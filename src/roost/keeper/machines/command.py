@@ -1,8 +1,5 @@
 """The command line of QEMU for one virtual machine. Pure: the same machine leads to the same arguments."""
 
-import json
-from typing import NamedTuple
-
 from roost.keeper.machines.order import MachineOrder
 
 CODE_CACHE_MIB = 64  # of translated code (tcg); QEMU's own choice is up to 1 GiB, past what the run asked for
@@ -16,15 +13,14 @@ BASE = ("-nodefaults", "-no-user-config", "-display", "none", "-no-hpet", "-msg"
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
-class MachineFiles(NamedTuple):
-    """What QEMU reads and writes. `disks`: block devices as it takes them, the first is booted."""
+class MachineFiles:
+    """What QEMU reads and writes."""
 
-    kernel: str = ""
-    initrd: str = ""
-    firmware: str = ""
-    disks: tuple[dict[str, object], ...] = ()
-    state_fd: int = -1  # of the state that it goes on from
-    disk_fds: tuple[int, ...] = ()  # their descriptors: `/dev/fdset/N` is the one at N
+    def __init__(self, boot: list[str], disks: list[dict[str, str]], disk_fds: list[int], state_fd: int) -> None:
+        self.kernel, self.initrd, self.firmware = boot
+        self.disks = disks  # block devices as QEMU takes them; the first is booted
+        self.disk_fds = disk_fds  # `/dev/fdset/N` is the one at N
+        self.state_fd = state_fd  # of the state that it goes on from; -1: it boots
 
 
 def command(
@@ -43,7 +39,7 @@ def command(
     if console_fd >= 0:
         argv += ["-chardev", f"socket,id=console,fd={console_fd}", "-serial", "chardev:console"]
     for index, disk in enumerate(files.disks):
-        argv += ["-blockdev", json.dumps(disk)]
+        argv += ["-blockdev", options(disk)]
         argv += ["-device", f"virtio-blk-pci,drive={disk['node-name']},bootindex={index + 1}"]
     argv += ["-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng"]
     return [*argv, "-device", "pvpanic", *_network(order, tap_fd)]
@@ -55,12 +51,17 @@ def _board(order: MachineOrder, files: MachineFiles) -> list[str]:
     argv = ["-machine", "q35", "-accel", accel, "-cpu", processor]
     argv += ["-m", f"{-(-order.memory // MIB)}M", "-smp", str(order.processors)]
     if order.firmware:
-        code = {"driver": "file", "filename": files.firmware, "node-name": "firmware", "read-only": True}
-        argv += ["-blockdev", json.dumps(code), "-machine", "pflash0=firmware"]
+        code = {"driver": "file", "filename": files.firmware, "node-name": "firmware", "read-only": "on"}
+        argv += ["-blockdev", options(code), "-machine", "pflash0=firmware"]
     for flag, value in (("-kernel", files.kernel), ("-initrd", files.initrd), ("-append", order.cmdline)):
         if value:
             argv += [flag, value]
     return argv
+
+
+def options(given: dict[str, str]) -> str:
+    """In one word of the command line, where a comma is written twice."""
+    return ",".join(f"{name}={value.replace(',', ',,')}" for name, value in given.items())
 
 
 def _network(order: MachineOrder, tap_fd: int) -> list[str]:

@@ -4,9 +4,9 @@ A client connects to the socket `console.sock` in the work directory: it gets wh
 what it sends is typed. A client that is slow loses bytes; the log has them all.
 """
 
+import _socket
 import os
 import select
-import socket
 
 SOCKET_NAME = "console.sock"
 READ_BYTES = 1 << 16
@@ -19,11 +19,11 @@ class SerialConsole:
         """Listens in the current directory. Raises OSError."""
         self.log_fd = log_fd
         self.epoll = epoll
-        self.guest: socket.socket | None = None
-        self.client: socket.socket | None = None
+        self.guest: _socket.socket | None = None
+        self.client: _socket.socket | None = None
         self.to_guest = b""
         self.to_client = b""
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self.listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
         remove()
         umask = os.umask(0o177)
         try:
@@ -33,13 +33,12 @@ class SerialConsole:
         self.listener.listen(4)
         epoll.register(self.listener.fileno(), select.EPOLLIN)
 
-    def connect(self) -> int:
-        """A new QEMU is about to begin: the descriptor for its side, to be closed by the caller."""
+    def connect(self, guest: _socket.socket) -> None:
+        """A new QEMU has begun, with the other side of this socket."""
         self.disconnect()
-        self.guest, theirs = socket.socketpair()
-        self.guest.setblocking(False)
-        self.epoll.register(self.guest.fileno(), select.EPOLLIN)
-        return theirs.detach()
+        self.guest = guest
+        guest.setblocking(False)
+        self.epoll.register(guest.fileno(), select.EPOLLIN)
 
     def disconnect(self) -> None:
         """QEMU is gone: what it wrote last is in the log."""
@@ -96,9 +95,10 @@ class SerialConsole:
 
     def _accept(self) -> None:
         try:
-            client, _ = self.listener.accept()
+            fd, _ = self.listener._accept()  # type: ignore[attr-defined]
         except OSError:
             return
+        client = _socket.socket(fileno=fd)
         client.setblocking(False)
         if self.client is not None:
             client.send(TAKEN)
@@ -117,7 +117,7 @@ class SerialConsole:
             reads = len(self.to_guest) < BUFFER_BYTES_MAX
             self._wait_for(self.client, reads=reads, writes=bool(self.to_client))
 
-    def _sent(self, sock: socket.socket, data: bytes) -> bytes:
+    def _sent(self, sock: _socket.socket, data: bytes) -> bytes:
         try:
             return data[sock.send(data) :] if data else data
         except BlockingIOError:
@@ -125,7 +125,7 @@ class SerialConsole:
         except OSError:
             return b""  # its end is noticed by reading
 
-    def _wait_for(self, sock: socket.socket, *, reads: bool, writes: bool) -> None:
+    def _wait_for(self, sock: _socket.socket, *, reads: bool, writes: bool) -> None:
         self.epoll.modify(sock.fileno(), (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if writes else 0))
 
     def _close_guest(self) -> None:

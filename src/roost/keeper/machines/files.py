@@ -22,11 +22,11 @@ class OpenFiles:
             disks = [self._disk(order.dir, disk) for disk in order.disks]
             if seed:
                 disks.append(self._seed(seed))
-            disk_fds = tuple(self.fds)
+            disk_fds = list(self.fds)
             boot = [self._boot(path, copies=copies) for path in (order.kernel, order.initrd, order.firmware)]
             state_fd = os.open(order.state, os.O_RDONLY) if from_state else -1
             self.fds += [state_fd] if from_state else []
-            self.named = MachineFiles(boot[0], boot[1], boot[2], tuple(disks), state_fd, disk_fds)
+            self.named = MachineFiles(boot, disks, disk_fds, state_fd)
         except OSError as error:
             self.close()
             raise DisksRefused(f"{error.filename}: {error.strerror}") from error
@@ -36,24 +36,28 @@ class OpenFiles:
             os.close(fd)
         self.fds = []
 
-    def _disk(self, directory: str, disk: dict[str, object]) -> dict[str, object]:
+    def _disk(self, directory: str, disk: dict[str, object]) -> dict[str, str]:
         path, base = f"{directory}/{disk['name']}.qcow2", str(disk.get("base") or "")
-        device: dict[str, object] = {
-            "driver": "qcow2", "node-name": f"disk-{disk['name']}", "discard": "unmap",
-            "file": {"driver": "file", "filename": self._set(os.open(path, os.O_RDWR)), "discard": "unmap"},
+        device = {
+            "driver": "qcow2", "node-name": f"disk-{disk['name']}", "discard": "unmap", "file.driver": "file",
+            "file.filename": self._set(os.open(path, os.O_RDWR)), "file.discard": "unmap",
         }  # fmt: skip
         if base:
-            image = {"driver": "file", "filename": self._set(os.open(base, os.O_RDONLY)), "read-only": True}
-            device["backing"] = {"driver": form_of(base), "read-only": True, "file": image}
+            device |= {
+                "backing.driver": form_of(base), "backing.read-only": "on", "backing.file.driver": "file",
+                "backing.file.filename": self._set(os.open(base, os.O_RDONLY)), "backing.file.read-only": "on",
+            }  # fmt: skip
         return device
 
-    def _seed(self, data: bytes) -> dict[str, object]:
+    def _seed(self, data: bytes) -> dict[str, str]:
         """A file in memory only: its secrets never come to a disk."""
         fd = memory(data)
         name = self._set(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY))
         os.close(fd)
-        file = {"driver": "file", "filename": name, "locking": "off", "read-only": True}
-        return {"driver": "raw", "node-name": "seed", "read-only": True, "file": file}
+        return {
+            "driver": "raw", "node-name": "seed", "read-only": "on", "file.driver": "file", "file.filename": name,
+            "file.locking": "off", "file.read-only": "on",
+        }  # fmt: skip
 
     def _set(self, fd: int) -> str:
         self.fds.append(fd)

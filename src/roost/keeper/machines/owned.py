@@ -1,6 +1,6 @@
 """Virtual machines of runs, as the keeper has them: it starts their supervisors, and passes on commands and leases."""
 
-import json
+import marshal
 import os
 import select
 import signal
@@ -95,7 +95,7 @@ class Machines:
         """A supervisor that hangs gets what fits: it ends with its lease, and is killed after its grace."""
         if run_id in self.links:
             with suppress(OSError):
-                self.links[run_id].send(json.dumps(message).encode())
+                self.links[run_id].send(marshal.dumps(message))
 
     def _read(self, run: KeeperRun, now: int) -> None:
         link = self.links[run.id]
@@ -109,7 +109,7 @@ class Machines:
             if not data:
                 self._hang_up(run)
                 return
-            news = json.loads(data)
+            news = marshal.loads(data)
             if "power" in news:
                 self.rules.powered(run, news["power"], news["serial"], news["problem"], now)
             elif news.get("cause") == "lease":

@@ -1,15 +1,13 @@
 """One process of QEMU: started so that it ends with us, asked over QMP, and why it ended."""
 
+import _signal as signal  # type: ignore[import-not-found]
+import _socket
 import ctypes
 import os
 import select
-import signal
-import socket
-from collections.abc import Callable
 
 from roost.keeper.clock import now_ms
 from roost.keeper.machines.power import PowerSwitch
-from roost.keeper.machines.qmp import Qmp, QmpGone
 
 STDERR_BYTES_MAX = 2_000  # of its end
 _PR_SET_PDEATHSIG = 1
@@ -18,16 +16,15 @@ _NOT_EXECUTED = 126
 
 
 class Qemu:
-    """`argv` is given the descriptor of its QMP. What happens goes to `power`."""
+    """What happens goes to `power`."""
 
     def __init__(
-        self, argv: Callable[[int], list[str]], fds: list[int], user: tuple[int, int] | None, power: PowerSwitch,
+        self, argv: list[str], fds: list[int], qmp: _socket.socket, user: tuple[int, int] | None, power: PowerSwitch,
         epoll: select.epoll, state_fd: int = -1,
     ) -> None:  # fmt: skip
         self.power = power
         self.state_fd = state_fd  # of the state that it is to go on from
         self.epoll = epoll
-        ours, theirs = socket.socketpair()
         self.stderr_fd, stderr = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(stderr, True)
         self.stderr = b""
@@ -35,11 +32,12 @@ class Qemu:
         self.answered_once = False
         self.has_panicked = False
         self.is_killed = False
-        with theirs:
-            self.pid = start(argv(theirs.fileno()), [theirs.fileno(), *fds], stderr, user)
+        self.pid = start(argv, fds, stderr, user)
         os.close(stderr)
-        self.qmp: Qmp | None = Qmp(ours, self._ready, self._event)
-        self.qmp_fd = ours.fileno()
+        from roost.keeper.machines.qmp import Qmp  # only now: QEMU starts meanwhile
+
+        self.qmp: Qmp | None = Qmp(qmp, self._ready, self._event)
+        self.qmp_fd = qmp.fileno()
         for fd in (self.qmp_fd, self.stderr_fd):
             epoll.register(fd, select.EPOLLIN)
 
@@ -47,9 +45,7 @@ class Qemu:
         if self.stderr_fd in ready:
             self._read_stderr()
         if self.qmp_fd in ready and self.qmp is not None:
-            try:
-                self.qmp.read()
-            except QmpGone:
+            if not self.qmp.read():
                 self._hang_up()  # its end comes as a signal
         if self.qmp is not None:
             self.qmp.flush()
@@ -70,12 +66,9 @@ class Qemu:
             if not pid:
                 return False
             self.status = os.waitstatus_to_exitcode(status)
-            if self.qmp is not None:
-                try:
-                    while True:
-                        self.qmp.read()
-                except QmpGone:
-                    self._hang_up()
+            while self.qmp is not None and self.qmp.read():
+                pass
+            self._hang_up()
             self._read_stderr()
             self.epoll.unregister(self.stderr_fd)
             os.close(self.stderr_fd)

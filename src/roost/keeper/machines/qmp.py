@@ -1,7 +1,7 @@
 """QEMU's protocol for programs: JSON lines on a socket. Never waits; what came is given to callbacks."""
 
+import _socket
 import json
-import socket
 from collections.abc import Callable
 
 READ_BYTES = 1 << 16
@@ -11,15 +11,11 @@ CALLS_MAX = 256  # without an answer: QEMU hangs
 Answer = Callable[[object, str], None]  # what it returned, and why it could not
 
 
-class QmpGone(Exception):
-    """QEMU has closed the connection, or says what is no QMP."""
-
-
 class Qmp:
     """`on_ready` is called when QEMU takes commands, `on_event` with the name and data of each event."""
 
     def __init__(
-        self, sock: socket.socket, on_ready: Callable[[], None], on_event: Callable[[str, dict[str, object]], None]
+        self, sock: _socket.socket, on_ready: Callable[[], None], on_event: Callable[[str, dict[str, object]], None]
     ) -> None:
         sock.setblocking(False)
         self.sock = sock
@@ -50,27 +46,24 @@ class Qmp:
         except OSError:
             self.unsent = b""  # its end is noticed by reading
 
-    def read(self) -> None:
-        """Raises QmpGone."""
+    def read(self) -> bool:
+        """False: QEMU has closed the connection, or what it says is no QMP."""
         try:
             data = self.sock.recv(READ_BYTES)
         except BlockingIOError:
-            return
-        except OSError as error:
-            raise QmpGone(str(error)) from error
+            return True
+        except OSError:
+            return False
         *lines, self.buffer = (self.buffer + data).split(b"\n")
-        for line in lines:
-            self._take(line)
-        if not data or len(self.buffer) > LINE_BYTES_MAX:
-            raise QmpGone("closed")
+        return all(self._take(line) for line in lines) and bool(data) and len(self.buffer) <= LINE_BYTES_MAX
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> bool:
         try:
             message = json.loads(line)
-        except ValueError as error:
-            raise QmpGone(f"not JSON: {line[:100]!r}") from error
+        except ValueError:
+            return False
         if not isinstance(message, dict):
-            raise QmpGone(f"no QMP: {line[:100]!r}")
+            return False
         if "QMP" in message:
             self.call("qmp_capabilities", None, lambda result, error: self.on_ready())
         elif "event" in message:
@@ -79,6 +72,7 @@ class Qmp:
         elif (answer := self.calls.pop(message.get("id", 0), None)) is not None:
             problem = message.get("error")
             answer(message.get("return"), str(problem.get("desc")) if isinstance(problem, dict) else "")
+        return True
 
     def close(self) -> None:
         self.sock.close()

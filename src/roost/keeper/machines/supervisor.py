@@ -4,13 +4,15 @@ Started by path as `python -I -S supervisor.py`, with what to do as JSON on desc
 have secrets. Descriptor 1 is the log, which gets the bytes of the serial console. On descriptor 3 it talks to the
 keeper: power commands and leases come in, power states and errors go out. It and its QEMU end with the keeper, and with
 the lease, also when the keeper hangs. QEMU ends with it.
+
+Little is loaded before QEMU is started: half of the time to the first output of a saved state would go to that.
 """
 
-import json
+import _signal as signal  # type: ignore[import-not-found]
+import _socket
+import marshal
 import os
 import select
-import signal
-import socket
 import sys
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
@@ -23,7 +25,6 @@ from roost.keeper.machines.files import OpenFiles
 from roost.keeper.machines.order import LINK, MESSAGE_BYTES_MAX, MachineOrder
 from roost.keeper.machines.power import PowerHost, PowerSwitch
 from roost.keeper.machines.qemu import Qemu
-from roost.keeper.machines.seed import seed
 from roost.keeper.machines.tap import TapRefused, open_tap
 
 FAILED = 127
@@ -33,10 +34,10 @@ class Supervisor(PowerHost):
     def __init__(self, given: dict[str, object]) -> None:
         self.order = MachineOrder(given["machine"])
         user = given["user"]
-        self.user = (int(user[0]), int(user[1])) if isinstance(user, list) else None
+        self.user = (int(user[0]), int(user[1])) if isinstance(user, tuple) else None
         self.seed = seed_of(given["seed"])
         self.until = int(str(given["until"])) if given["leased"] else NEVER
-        self.link = socket.socket(fileno=LINK)
+        self.link = _socket.socket(fileno=LINK)
         self.link.setblocking(False)
         self.epoll = select.epoll()
         self.power = PowerSwitch(self, self.order.power_serial)
@@ -119,7 +120,7 @@ class Supervisor(PowerHost):
             if not data:
                 self._finish("keeper")  # it is gone, and nothing may run without it
                 return
-            message = json.loads(data)
+            message = marshal.loads(data)
             if message["do"] == "lease":
                 self.until = message["until"]
             else:
@@ -128,7 +129,7 @@ class Supervisor(PowerHost):
     def _tell(self, **news: object) -> None:
         """A keeper that hangs gets what fits: the newest state is what it asks for."""
         try:
-            self.link.send(json.dumps(news).encode())
+            self.link.send(marshal.dumps(news))
         except OSError:
             pass
 
@@ -144,22 +145,23 @@ class Supervisor(PowerHost):
     def launch(self) -> None:
         network = self.order.network
         files = OpenFiles(self.order, self.seed, copies=self.user is not None, from_state=self.from_state)
-        console = tap = -1
+        tap = -1
+        (qmp, qmp_end), (console, console_end) = _socket.socketpair(), _socket.socketpair()
         try:
             tap = open_tap(str(network["bridge"])) if network.get("mode") == "bridge" else -1
-            console = -1 if self.console is None else self.console.connect()
-
-            def argv(qmp_fd: int) -> list[str]:
-                fds = {"qmp_fd": qmp_fd, "console_fd": console, "tap_fd": tap}
-                return command(self.order, files.named, **fds, has_sandbox=self.has_sandbox)
-
-            inherited = [fd for fd in (console, tap, self.lock_fd, *files.fds) if fd >= 0]
-            self.qemu = Qemu(argv, inherited, self.user, self.power, self.epoll, files.named.state_fd)
+            fds = {"qmp_fd": qmp_end.fileno(), "tap_fd": tap}
+            fds["console_fd"] = console_end.fileno() if self.order.has_console else -1
+            argv = command(self.order, files.named, **fds, has_sandbox=self.has_sandbox)
+            inherited = [fd for fd in (*fds.values(), self.lock_fd, *files.fds) if fd >= 0]
+            self.qemu = Qemu(argv, inherited, qmp, self.user, self.power, self.epoll, files.named.state_fd)
         finally:
             files.close()
-            for fd in (console, tap):
-                if fd >= 0:
-                    os.close(fd)
+            qmp_end.close()
+            console_end.close()
+            if tap >= 0:
+                os.close(tap)
+        if self.console is not None:
+            self.console.connect(console)
 
     def call(self, name: str) -> None:
         if self.qemu is not None:
@@ -183,11 +185,15 @@ class Supervisor(PowerHost):
 def seed_of(given: object) -> bytes:
     """The disk of cloud-init, if the run has one. Its texts are any bytes, as in environments."""
     files = given if isinstance(given, dict) else {}
-    return seed({name: os.fsencode(text) for name, text in files.items()}) if files else b""
+    if not files:
+        return b""
+    from roost.keeper.machines.seed import seed
+
+    return seed({name: os.fsencode(text) for name, text in files.items()})
 
 
 def main() -> int:
-    order = json.loads(os.pread(0, os.fstat(0).st_size, 0))
+    order = marshal.loads(os.pread(0, os.fstat(0).st_size, 0))
     supervisor = Supervisor(order)
     try:
         return supervisor.run()

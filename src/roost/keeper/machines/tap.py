@@ -1,8 +1,8 @@
 """The network interface of a machine on a bridge of its node: it is gone with the last descriptor of it."""
 
+import _socket
 import fcntl
 import os
-import socket
 import struct
 
 TUN = "/dev/net/tun"
@@ -24,10 +24,13 @@ def open_tap(bridge: str) -> int:
         flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
         made = fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", b"roost%d", flags))
         name = made[:16].rstrip(b"\0")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+        try:
             index = struct.unpack("16xi", fcntl.ioctl(sock, _SIOCGIFINDEX, struct.pack("16sI", name, 0)))[0]
             fcntl.ioctl(sock, _SIOCBRADDIF, struct.pack("16si20x", bridge.encode(), index))
             fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH22x", name, _IFF_UP))
+        finally:
+            sock.close()
     except OSError as error:
         if fd >= 0:
             os.close(fd)
