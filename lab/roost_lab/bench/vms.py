@@ -26,7 +26,7 @@ PAUSE_S = 0.004
 TINY = {"rounds": 1, "clones": 2}
 
 
-def measure(rounds: int = 7, clones: int = 10) -> list[Figure]:
+def measure(rounds: int = 15, clones: int = 10) -> list[Figure]:
     """Rounds alternate, because the machine is shared."""
     with tempfile.TemporaryDirectory(prefix="roost-vms-", dir=memory_folder()) as folder:
         os.chmod(folder, 0o755)  # QEMU of a keeper that is root has another user
@@ -38,7 +38,7 @@ def measure(rounds: int = 7, clones: int = 10) -> list[Figure]:
                 ours.append(_took_s(keeper, [keeper.order(machine, f"one-{number}")]))
             many = _took_s(keeper, [keeper.order(machine, f"many-{number}") for number in range(clones)])
     base, value = statistics.median(plain), statistics.median(ours)
-    detail = {"plain_s": round(base, 3), "keeper_s": round(value, 3), "rounds": rounds}
+    detail: dict[str, Any] = {"plain_s": round(base, 3), "keeper_s": round(value, 3), "rounds": rounds}
     return [
         figure("vm_from_state_over_plain_qemu", value / base, "times", bound=BOUND, **detail),
         figure("vm_clones_s", many, "s", clones=clones),
