@@ -176,8 +176,11 @@ async def test_followers_are_sent_away_when_the_server_stops() -> None:
             assert await answer.ended()
 
 
-async def test_a_read_right_after_the_end_waits_for_bytes_that_are_on_their_way() -> None:
+async def test_a_read_right_after_the_end_waits_for_bytes_that_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with inprocess_server() as made:
+        monkeypatch.setattr(made.logs.machine, "_stall_ms", 60_000)
         agent, run = await running(made)
         write(made, run, b"first ")
         await agent.ends(run, log_size=10)
