@@ -132,7 +132,8 @@ async def test_settings_of_operators_are_sent_to_readers_that_ask_for_them_only(
             assert (pool["strategy"], pool["overcommit"], pool["status"]) == ("best_fit", {"cpu": 1.5}, "ready")
             assert (failed["status"], failed["reason"], failed["failed_by"]) == ("failed", "flooded", "operator")
             assert project == {
-                "name": "default", "weight": 3, "quota": {"cpu_milli": 2_000}, "borrow": False, "counted": False
+                "name": "default", "weight": 3, "quota": {"cpu_milli": 2_000}, "borrow": False, "counted": False,
+                "isolation": "none", "run_as": [],
             }  # fmt: skip
             assert reservation | {"active": False} == shown
             assert gone is None
