@@ -49,6 +49,14 @@ def test_disks_stay_for_the_next_attempt_and_their_image_is_not_changed(bench: M
     assert f"root later {3 * MIB}\ndata other\n" in log_of(bench, "2", READ, grown, data()), "a disk may grow"
 
 
+def test_a_disk_may_grow_when_its_image_lies_elsewhere(bench: MachineBench, image: Path) -> None:
+    """Images that are inputs lie in the work directory of each attempt."""
+    log_of(bench, "1", WRITE, root(image, content="one"))
+    moved = image.rename(image.with_name("moved.raw"))
+    grown = root(moved, content="one", size=3 * MIB)
+    assert f"root later {3 * MIB}\n" in log_of(bench, "2", READ, grown)
+
+
 def test_another_image_is_another_disk(bench: MachineBench, image: Path) -> None:
     log_of(bench, "1", WRITE, root(image), data())
     other = image.with_name("other.qcow2")

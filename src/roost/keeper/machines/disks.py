@@ -69,6 +69,8 @@ def prepare(order: MachineOrder) -> bool:
             else:
                 are_new = False
                 if size > virtual_size(path):
+                    if made["base"] != base:  # the file would be opened where it was
+                        tool(order.program, "rebase", "-u", "-f", "qcow2", "-F", form_of(base), "-b", base, path)
                     tool(order.program, "resize", "-f", "qcow2", path, str(size))
         except OSError as error:
             raise DisksRefused(f"disk {name}: {error.filename or base}: {error.strerror}") from error
