@@ -23,6 +23,7 @@ from roost.model.records.node import Facts
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.records.plan import BlockerText, Pending, Placing, Plan, Stopping
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.states import PowerAction
 from roost.ports.store import Change, Snapshot, Unavailable
 from roost.server.config import ServerConfig, check_config
 from roost.server.engine.engine import Clock, Engine
@@ -63,6 +64,7 @@ SOME_OF_EACH: list[Event] = [
     happened.RunNow(4, "default/nightly"),
     happened.Promote(4, "default/web"),
     happened.Rollback(4, "default/web", 3),
+    happened.SetPower(4, "default/machine", PowerAction.STOP, 0, 30_000),
     happened.Cordon(4, "a"),
     happened.Maintain(4, True, "new switches", 7_200_000),
     happened.MarkPool(4, "far", "failed", "power is out"),
