@@ -41,9 +41,9 @@ def test_from_flags_to_the_environment_of_a_run(tmp_path: Path, monkeypatch: pyt
         shown = served.roost("show", "train").stdout.decode()
         assert "GPUs:       0\n" in shown and f"Ports:      http 8080, any-one {port}\n" in shown
         node = served.roost("nodes", "show", "node-1").stdout.decode()
-        assert "Taints:   gpu=yes, old:soft\n" in node
-        assert "GPUs:     Tesla T4 (0: 0.5 free, 1: 1 free)\n" in node
-        assert f"Ports:    8080, {port} allocated\n" in node
+        assert "Taints:    gpu=yes, old:soft\n" in node
+        assert "GPUs:      Tesla T4 (0: 0.5 free, 1: 1 free)\n" in node
+        assert f"Ports:     8080, {port} allocated\n" in node
         detail = json.loads(served.roost("show", "train.0", "--json").stdout)
         assert (detail["devices"], detail["ports"]) == ([0], {"http": 8080, "any-one": port})
         assert detail["decision"]["strategy"] == "mine"
