@@ -94,12 +94,19 @@ class FakeDriver(Host):
                 run.code = self.exits.pop(id).code
                 self.rules.step_over(run, self.now)
             self.rules.tick(self.now)
+            self.happen()
         self.now = max(self.now, now)
         events, self._out = self._out, []
         if self._tell is not None:
             for event in events:
                 self._tell(event)
         return events
+
+    def happen(self) -> None:
+        """What else is due, as `next_also` says; here nothing."""
+
+    def next_also(self) -> int:
+        return NEVER
 
     def next_at(self) -> int | None:
         return self.now if self._out else self._next()
@@ -118,7 +125,7 @@ class FakeDriver(Host):
         self._out.clear()
 
     def _next(self) -> int | None:
-        at = min(self.rules.next_at(), *(exit.at_ms for exit in self.exits.values()), NEVER)
+        at = min(self.rules.next_at(), self.next_also(), *(exit.at_ms for exit in self.exits.values()), NEVER)
         return None if at == NEVER else at
 
     # what the rules ask for: processes are scripts here

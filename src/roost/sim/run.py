@@ -18,6 +18,7 @@ from roost.sim.checks.pipelines import left_services
 from roost.sim.checks.safety import Checkers
 from roost.sim.scenarios.containers import plan_containers
 from roost.sim.scenarios.files import plan_files
+from roost.sim.scenarios.machines import OFFER, has_machines, plan_machines
 from roost.sim.scenarios.pipelines import plan_pipelines
 from roost.sim.scenarios.services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.scenarios.work import facts_of, plan_work
@@ -77,6 +78,7 @@ class Life:
         self.checkers.files.stored = self.disk.blobs.stored
         self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
         self.checkers.logs.forgetful = self.checkers.files.forgetful = self.disk.forgetful
+        self.checkers.machines.forgetful = self.disk.forgetful
         self.disk.shared = not self.disk.forgetful and (world.happens(0.5) or Faults.often in SHARED_TROUBLE)
         if not self.disk.forgetful and not self.disk.shared:
             self.disk.store = SimulatedStore(world.side_chance)
@@ -115,6 +117,7 @@ class Life:
         if self.has_containers:
             engines = [host.engine for host in self.hosts if host.engine is not None]
             plan_containers(self.world, self.engine_chance, self.clients, self.truth, engines, until_ms)
+        plan_machines(self.world, self.clients, self.truth, until_ms)
         self.faults.plan(until_ms)
         self.readers.begin(until_ms)
         self.world.run(until_ms)
@@ -125,7 +128,7 @@ class Life:
         for host in self.hosts:
             if host.engine is not None:
                 host.engine.up = host.engine.calm = True
-        self.truth.calm = True
+        self.truth.calm = self.truth.machines.calm = True
         self.clients.answers_lost = 0.0
         self._wait_until(self._requests_answered)
         self.clients.request(Maintain, False)
@@ -139,7 +142,7 @@ class Life:
             self.clients.request(Unset, "project", project)
             self.clients.request(Unset, "reservation", f"for-{project}")
         for workload in list(self.server.state.workloads.values()):
-            if workload.policy.kind == WorkloadKind.SERVICE or workload.policy.schedule:
+            if workload.policy.kind != WorkloadKind.JOB or workload.policy.schedule:
                 self.clients.cancel(workload.key, None)
         self._wait_until(lambda: self.unfinished(("unsatisfiable",)))
         self.checkers.reports_are_true()
@@ -207,6 +210,7 @@ class Life:
                 left += self._unfinished(workload, may_wait)
                 left += not_converged(state, workload, may_wait, self._is_gone)
         left += left_services(state)
+        left += self.checkers.machines.unfinished(state)
         left += left_in_pools(state, self.truth, self.names)
         left += self.checkers.living.late_schedules(self.server.leader.clock.now_ms())
         for name, contact in state.liveness.items():
@@ -245,6 +249,7 @@ class Life:
             elif current == InstanceState.QUEUED:
                 code = why(state, workload.key, index).code
                 done = code in may_wait or self._waits_for_kept(workload)
+                done = done or (code == "home" and bool(may_wait))
                 done = done or (code == "after" and waits_rightly(state, workload))
             elif instance is None or current in FINISHED:
                 done = True
@@ -252,7 +257,7 @@ class Life:
                 done = current != InstanceState.STOPPING or instance.requeue_after_stop
             else:
                 is_running = current == InstanceState.RUNNING and instance.token in self.truth.live
-                done = policy.kind == WorkloadKind.SERVICE and is_running
+                done = policy.kind != WorkloadKind.JOB and is_running
             if not done:
                 left.append(f"{workload.key}.{index} is {current}")
         return left
@@ -275,7 +280,10 @@ class Life:
 
     def _host(self, number: int, node: str = "") -> SimulatedHost:
         world, name = self.world, f"n{number}"
+        offer = OFFER if has_machines(world) else ()
         facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
+        if offer:
+            facts = msgspec.structs.replace(facts, drivers=(*facts.drivers, "qemu"), vm=offer)
         self.names[name] = node or name
         self.truth.capacity[name] = facts.resources
         host = SimulatedHost(self._site, name, facts, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX), node)

@@ -77,8 +77,8 @@ def power_reported(state: State, instance: Instance, report: Report, now: int) -
 def _news(known: PowerState, power: Power, problem: str, *, is_carried_out: bool) -> Reason | None:
     """The line of the story for a report; None: it reports nothing new."""
     if is_carried_out and known.action is not None:
-        if problem:
-            return PowerFailed(known.by, known.action, problem)
+        if problem or power != known.wanted:
+            return PowerFailed(known.by, known.action, problem or f"the vm is {power}")
         return PowerDone(known.by, known.action)
     if known.reported is None:
         return PowerKept() if known.begins_stopped and power != Power.RUNNING else None

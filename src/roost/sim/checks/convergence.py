@@ -14,11 +14,12 @@ from roost.model.states import (
     FINISHED,
     InstanceState,
     Milestone,
+    Move,
     PoolStatus,
     RolloutState,
     WorkloadKind,
 )
-from roost.sim.checks.oracle import Oracle
+from roost.sim.checks.oracle import Oracle, policy_of
 from roost.sim.world.clients import Clients
 
 Gone = Callable[[str], bool]  # whether the machine that a node was last is gone for good
@@ -82,7 +83,8 @@ def left_in_pools(state: State, truth: Oracle, names: dict[str, str]) -> list[st
     for token, live in truth.live.items():
         node = state.nodes.get(names[live.host])
         pool = state.pools.get(node.facts.pool) if node is not None and node.status not in ABSENT else None
-        if pool is not None and pool.status == PoolStatus.FAILED:
+        stays = policy_of(live.run.document).move != Move.COLD
+        if pool is not None and pool.status == PoolStatus.FAILED and not stays:
             left.append(f"{live.run.workload}.{live.run.index} runs as {token} on {live.host}, whose pool has failed")
     return left
 

@@ -15,6 +15,7 @@ from roost.model.records.workload import Policy
 from roost.model.spec.document import check_document, decode_document
 from roost.model.spec.files import OutputBlock
 from roost.model.states import WorkloadKind
+from roost.sim.checks.machines import MachineTruth
 from roost.sim.world.file_sets import set_of
 from roost.sim.world.world import World, Wrong
 
@@ -60,6 +61,7 @@ class Oracle:
         self._sick_ms: dict[int, int] = {}
         self.began_told: Callable[[str, Run], None] = lambda host, run: None  # another check
         self.calm = False  # faults have ended: no run fails by itself
+        self.machines = MachineTruth(world.seed)
 
     def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
         if run.token not in self._chosen:
@@ -73,7 +75,7 @@ class Oracle:
         # A run of a schedule has the name of that and a time.
         chosen = self._world.one_of(self.ways.get(run.workload) or self.ways[run.workload.partition("-")[0]])
         if self.calm:
-            after_ms = None if policy_of(run.document).kind == WorkloadKind.SERVICE else CALM_MS
+            after_ms = None if policy_of(run.document).kind != WorkloadKind.JOB else CALM_MS
             chosen = tuple(msgspec.structs.replace(act, after_ms=after_ms, error="") for act in chosen)
         return chosen
 

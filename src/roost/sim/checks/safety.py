@@ -19,6 +19,7 @@ from roost.ports.store import Change, Snapshot
 from roost.sim.checks.containers import check_containers
 from roost.sim.checks.files import FileCheckers
 from roost.sim.checks.logs import LogCheckers
+from roost.sim.checks.machines import MachineCheckers
 from roost.sim.checks.oracle import Oracle
 from roost.sim.checks.pipelines import PipelineCheckers
 from roost.sim.checks.queue import check_placements
@@ -36,7 +37,7 @@ ATTEMPTS_PER_S_MAX = 20
 
 RUNS = ("placed", "starting", "running")
 WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance",
-                 "awaiting_agents", "after", "needs_approval", "schedule")  # fmt: skip
+                 "awaiting_agents", "after", "needs_approval", "schedule", "home")  # fmt: skip
 
 
 class Known(msgspec.Struct):
@@ -71,6 +72,7 @@ class Checkers:
         self.files = FileCheckers(truth, self.records)
         self.pipelines = PipelineCheckers(truth, self.records)
         self.usage = UsageCheckers(self.records)
+        self.machines = MachineCheckers(truth.machines, self.records)
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
         self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
@@ -113,6 +115,7 @@ class Checkers:
         self.pipelines.committed()
         self.usage.committed()
         check_containers(self.records)
+        self.machines.committed()
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 
@@ -132,6 +135,7 @@ class Checkers:
         self._writers.clear()
         self._mirror = mirror(Snapshot(0, []))
         self.records.forgotten()
+        self.machines.forgotten()
 
     def store_refused(self, message: str, damage: str) -> None:
         if damage in ("", *HARMLESS):
@@ -142,7 +146,7 @@ class Checkers:
         for key in list(self.records.now["workload"]):
             self.replaces(key)
         self.forgotten()
-        self.forgetful = self.files.forgetful = True
+        self.forgetful = self.files.forgetful = self.machines.forgetful = True
         self.logs.loss_accepted()
         self.records.committed(snapshot.records)
         for key, _, now in self.records.written("instance"):

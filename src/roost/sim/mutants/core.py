@@ -52,6 +52,7 @@ MUTANTS: dict[str, Mutant] = {}
 #: The fault without which a mutant is hardly ever noticed, and how long a leader without a store may answer then.
 TROUBLE_FOR = {
     "answers_for_ever": ("lonely_server", 0),
+    "commands_are_carried_out_again": ("bad_weather", 0),
     "lease_counts_from_receipt": ("bad_weather", 0),
     "old_attempts_are_heard": ("bad_weather", 0),
     "refusals_before_a_hello_are_final": ("slow_start", 0),
@@ -364,4 +365,5 @@ def takes_over_behind(_: Rule, self: LeadershipMachine) -> Elected | None:
     return won
 
 
-from roost.sim.mutants import agent, containers, files, logs, pipelines, services, shells  # noqa: E402, F401  (they register)
+# They register their own.
+from roost.sim.mutants import agent, containers, files, logs, machines, pipelines, services, shells  # noqa: E402, F401

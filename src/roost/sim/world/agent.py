@@ -10,6 +10,7 @@ from roost.agent.files.progress import CollectOutputs, FetchInputs
 from roost.agent.health.effects import CheckHealth
 from roost.drivers.container.engine import ContainerEngine
 from roost.drivers.container.request import ContainerHost
+from roost.drivers.qemu.host import MachineHost, QemuProgram
 from roost.model.protocol import Hello, PowerOrder, Usage, Welcome
 from roost.model.records.files import InputFailure, InputProblem, Outputs
 from roost.model.spec.runs.container import image_key
@@ -30,6 +31,7 @@ LOOK_MS = 2_000  # between two looks at the container engine; a real agent takes
 SWEEP_LOOKS = 3
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
 
+HOST = MachineHost("/machines", {"linux": "/linux"}, qemu=QemuProgram("/qemu", "9"))  # on hosts that offer it
 GONE = InputFailure(InputProblem.NOT_FOUND, is_final=True)
 
 
@@ -39,6 +41,7 @@ class SimulatedAgent(SimulatedProcess):
         self.host = host
         self.actor = Actor(host.node, host.identity, host.facts)
         self.machine = machine.AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
+        self.machine.machines = HOST
         self.spool = SimulatedSpool(self, host.files, host.checkers.logs)
         self.alive = True
         self.stream: SimulatedStream | None = None

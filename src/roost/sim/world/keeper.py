@@ -9,15 +9,18 @@ from typing import Any
 import msgspec
 
 from roost.agent.prepare import from_note
-from roost.drivers.fake import FakeDriver
+from roost.drivers.fake import Exit, FakeDriver
+from roost.keeper.clock import NEVER
 from roost.keeper.run import KeeperRun
 from roost.model.protocol import Run
 from roost.model.records.files import Outputs
 from roost.model.spec.files import OutputBlock
 from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
+from roost.sim.checks.machines import MachineTruth
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.engine import SimulatedEngine
 from roost.sim.world.logs import LogFiles
+from roost.sim.world.machines import SimulatedMachine
 from roost.sim.world.world import SimulatedClock, World
 
 #: How late a keeper handles a timer, at most: a busy host, and a killed process group that ends slowly.
@@ -26,10 +29,15 @@ PROMPT_MS_MAX = 3  # most of the time
 
 
 class SimulatedDriver(FakeDriver):
-    """Scripts that write logs."""
+    """Scripts that write logs, and virtual machines."""
 
     files: LogFiles
     engine: SimulatedEngine | None = None
+    truth: MachineTruth
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.machines: dict[str, SimulatedMachine] = {}
 
     def spawn(self, run: KeeperRun) -> str:
         problem = ""
@@ -38,13 +46,46 @@ class SimulatedDriver(FakeDriver):
         error = problem or super().spawn(run)
         if not error:
             self.files.began(_log_of(run), int(run.id))
+        if not error and run.machine is not None:
+            power = "stopped" if run.machine.body.get("power") == "stopped" else "running"
+            self.machines[run.id] = SimulatedMachine(self, run, self.truth, power)
         return error
 
     def finished(self, run: KeeperRun, now: int) -> int:
         super().finished(run, now)
         if self.engine is not None and run.container is not None:
             self.engine.ended(int(run.id))
+        self.machines.pop(run.id, None)
         return self.files.ended(_log_of(run))
+
+    def lose(self) -> None:
+        super().lose()
+        self.machines.clear()
+
+    # virtual machines
+
+    def command(self, run: KeeperRun, serial: int, action: str, grace_ms: int) -> None:
+        if run.id in self.machines:
+            self.machines[run.id].switch.command(serial, action, grace_ms, self.now)
+
+    def terminate(self, run: KeeperRun) -> None:
+        if run.id in self.machines:
+            self.machines[run.id].switch.terminate(self.now)
+        else:
+            super().terminate(run)
+
+    def powered(self, run: KeeperRun, power: str, serial: int, problem: str) -> None:
+        self.rules.powered(run, power, serial, problem, self.now)
+
+    def ended(self, run: KeeperRun, error: str) -> None:
+        self.exits[run.id] = Exit(self.now, 1 if error else 0)
+
+    def happen(self) -> None:
+        for machine in list(self.machines.values()):
+            machine.advance(self.now)
+
+    def next_also(self) -> int:
+        return min((machine.next_at() for machine in self.machines.values()), default=NEVER)
 
 
 def _log_of(run: KeeperRun) -> str:
@@ -61,7 +102,7 @@ class SimulatedKeeper:
         self._clock = clock
         self._witness = witness
         self.driver = SimulatedDriver(script=lambda job: witness.behaviour(self._runs[job.id]), now=clock.now_ms())
-        self.driver.files, self.driver.engine = files, engine
+        self.driver.files, self.driver.engine, self.driver.truth = files, engine, witness.machines
         self._runs: dict[str, Run] = {}
         self._alive: dict[str, Run] = {}
         self._wake_ms: int | None = None
