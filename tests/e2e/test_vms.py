@@ -22,6 +22,7 @@ from tests.e2e.test_agents import agent_of, instance, is_state
 
 TICKS = "echo begun; i=0; while :; do i=$((i+1)); echo tick $i; sleep 1; done"
 BRIDGE = f"rtest{os.getpid()}"  # no other test of this machine has it
+NET = f"10.213.{os.getpid() % 250}"  # two bridges with one network would send answers to each other's machines
 GONE: list[Path] = []  # the file of the image `gone`
 BOOT_S = 120  # without KVM, on a busy machine; four seconds are usual
 
@@ -35,7 +36,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     (folder / "arm").write_bytes(bytes(0x38) + b"ARM\x64" + bytes(1_000))
     if os.geteuid() == 0:
         subprocess.run(["ip", "link", "add", BRIDGE, "type", "bridge"], check=True)
-        subprocess.run(["ip", "addr", "add", "10.213.77.1/24", "dev", BRIDGE], check=True)
+        subprocess.run(["ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE], check=True)
         subprocess.run(["ip", "link", "set", BRIDGE, "up"], check=True)
     images = f"linux={made.kernel},initrd={made.initrd},gone={folder}/gone,arm={folder}/arm"
     with pytest.MonkeyPatch.context() as patch:
@@ -176,7 +177,7 @@ def test_disks_seed_and_ports_of_a_machine(product: Product, tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes bridges and joins them")
 def test_a_machine_joins_a_bridge_of_its_node(product: Product) -> None:
-    script = "ip link set eth0 up; ip addr add 10.213.77.2/24 dev eth0; ping -c 1 -W 60 10.213.77.1; echo pinged $?"
+    script = f"ip link set eth0 up; ip addr add {NET}.2/24 dev eth0; ping -c 1 -W 60 {NET}.1; echo pinged $?"
     submit(product, "bridged", script, network={"mode": "bridge", "bridge": "lan"})
     product.client.workloads.wait([("default", "bridged")], timeout_s=BOOT_S)
     assert b"pinged 0" in log(product, "bridged"), instance(product, "bridged").message
