@@ -242,7 +242,7 @@ def test_a_node_is_shown_drained_and_put_back(one: Served, client: Client) -> No
     assert one.roost("run", "-d", "--name", "held", "--cpu", "500m", "--", "sleep", "60").returncode == 0
     client.workloads.wait([("default", "held")], "running", DEADLINE_S)
     shown = one.roost("nodes", "show", "node-1").stdout.decode()
-    for message in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured "):
+    for message in ("Status:    ready", "0.5 of ", "%)", "memory", "held.0", "Measured "):
         assert message in shown, shown
     assert one.roost("nodes", "remove", "node-1").returncode == 1
     assert b"draining" in one.roost("drain", "node-1", "--deadline", "10m", "--no-wait").stderr
