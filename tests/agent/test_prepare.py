@@ -3,7 +3,7 @@
 import pytest
 
 from roost.agent.health.probe import CHECK_MARK
-from roost.agent.prepare import environment, from_note, health, note
+from roost.agent.prepare import environment, from_note, health, image_in_note, note
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.model.errors import Invalid
 from roost.model.protocol import Run
@@ -93,3 +93,4 @@ def test_a_check_that_this_agent_cannot_carry_out_is_refused_in_a_message() -> N
 def test_the_note_for_the_next_agent_holds_what_was_given() -> None:
     run, _ = run_of(devices=(1,), given=(80,), ports={"http": 80})
     assert from_note(note(run)) == run
+    assert (from_note(note(run, "sha256:0a")), image_in_note(note(run, "sha256:0a"))) == (run, "sha256:0a")

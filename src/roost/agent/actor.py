@@ -208,10 +208,10 @@ class Actor:
 
     # the runs
 
-    def restored(self, run: Run, now: int, *, stopping: bool = False) -> None:
+    def restored(self, run: Run, now: int, *, stopping: bool = False, image: str = "") -> None:
         """A run that an earlier life of this agent had started and the keeper kept."""
         attempt = self.attempts[run.token] = Attempt(run, now)
-        attempt.stopping = stopping
+        attempt.stopping, attempt.image = stopping, image
         self._changed(attempt, now + STARTING_DUE_MS)
 
     def held(self, token: int) -> None:

@@ -31,6 +31,7 @@ from roost.agent.prepare import (
     NO_MACHINES,
     from_note,
     health,
+    image_in_note,
     image_of,
     lacking,
     log_names,
@@ -198,12 +199,12 @@ class AgentMachine:
 
     def _restore_one(self, run: Run, existing: driver.KnownRun, now: int) -> list[Effect]:
         self._remember(run)
-        self.actor.restored(waits_for(run, existing), now, stopping=existing.state == "stopping")
-        effects: list[Effect] = []
+        stopping, image = existing.state == "stopping", image_in_note(existing.note)
+        self.actor.restored(waits_for(run, existing), now, stopping=stopping, image=image)
         try:
-            effects += self._watch_health(run)
+            effects = self._watch_health(run)
         except Invalid as error:
-            effects.append(LogLine(f"run {run.token} goes on, but its health is not checked: {error}"))
+            effects = [LogLine(f"run {run.token} goes on, but its health is not checked: {error}")]
         if existing.started_at:
             self.actor.started(run.token, existing.started_at, now)
             effects += self._check_health(run.token, now)
@@ -290,7 +291,7 @@ class AgentMachine:
             attempt = self.actor.attempts[token]
             if not self._is_kept_from(attempt.run.after):
                 self.actor.released(token, now)
-                effects.append(moved_up(self._files.taken(token), attempt.run))
+                effects.append(moved_up(self._files.taken(token), attempt.run, attempt.image))
                 effects += [attempt.power.order] if attempt.power.order is not None else []
         return effects + self._release(now) if effects else effects  # one may have waited for another
 
@@ -390,9 +391,8 @@ class AgentMachine:
         return [lease]
 
     def _remember(self, run: Run) -> tuple[str, ...]:
-        size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
         texts = (field for item in run.inputs for field in msgspec.structs.astuple(item) if isinstance(field, str))
-        size += sum(map(len, texts))
+        size = len(run.document) + sum(len(name) + len(value) for name, value in run.env) + sum(map(len, texts))
         self._sizes[run.token] = size
         self._sizes_sum += size
         self._files.remember(run)

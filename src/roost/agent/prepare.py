@@ -114,10 +114,12 @@ def image_of(run: Run, handed: Handed | None) -> tuple[ImageWanted, Hidden] | No
     return ImageWanted(document.image, block.pull, block.registry.user), Hidden(password=password)
 
 
-def moved_up(request: driver.RunRequest, run: Run) -> driver.RunRequest:
-    """The request of a run that was held back, behind the attempt that it now waits for."""
+def moved_up(request: driver.RunRequest, run: Run, image: str) -> driver.RunRequest:
+    """The request of a run that was held back, behind the attempt that it now waits for, with the image it has."""
     after = str(run.after) if run.after else ""
-    return request if request.after == after else msgspec.structs.replace(request, after=after, note=note(run))
+    if request.after == after and not image:
+        return request
+    return msgspec.structs.replace(request, after=after, note=note(run, image))
 
 
 def environment(run: Run, document: Document, node: str, directory: str) -> dict[str, str]:
@@ -233,9 +235,9 @@ def log_file(name: str) -> str:
     return name.replace("/", "~")
 
 
-def note(run: Run) -> str:
-    """The order itself, kept by the keeper for the agent that comes after us."""
-    return base64.b64encode(_ENCODE(run.bare())).decode()
+def note(run: Run, image: str = "") -> str:
+    """The order itself and the digest of its image, kept by the keeper for the agent that comes after us."""
+    return f"{base64.b64encode(_ENCODE(run.bare())).decode()} {image}".rstrip()
 
 
 def waits_for(run: Run, existing: driver.KnownRun) -> Run:
@@ -252,6 +254,11 @@ def one_line(text: str) -> str:
 def from_note(text: str) -> Run | None:
     """The order back; None: this is not a note of ours."""
     try:
-        return _DECODE(base64.b64decode(text, validate=True))
+        return _DECODE(base64.b64decode(text.partition(" ")[0], validate=True))
     except (ValueError, msgspec.MsgspecError):
         return None
+
+
+def image_in_note(text: str) -> str:
+    """The digest of the image of a container; empty: it is none."""
+    return text.partition(" ")[2]

@@ -21,7 +21,10 @@ from roost.sim.world.world import World
 SEEDS = 200
 SEEDS_AT_ONCE = 20
 SEEDS_MUTANT = 400
-FAILED_ONCE = (201_931,)  # a collector of garbage that was unsure for a moment kept its blobs as going
+FAILED_ONCE = (
+    201_931,  # a collector of garbage that was unsure for a moment kept its blobs as going
+    910_111,  # an agent that took over a container did not know its image, and nor did the server
+)
 
 
 def faults(*options: str) -> Result:
