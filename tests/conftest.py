@@ -13,6 +13,17 @@ gc.disable()
 # As in roost.server, which tests import after gRPC: a server of this process forks to answer questions.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+_kill = os.kill
+
+
+def kill_one(pid: int, number: int) -> None:
+    """A test that looks for a process and finds none has 0, which stands for all processes of its group: the run."""
+    assert pid > 0, f"this would signal the group of the tests: {pid}"
+    _kill(pid, number)
+
+
+os.kill = kill_one
+
 # Runs of most tests share files with them. tests/keeper and tests/cli/start/test_isolation.py have sandboxes.
 os.environ["ROOST_AGENT_ISOLATION"] = "none"
 # Nodes of most tests run no virtual machines. tests/e2e/test_vms.py has those that do.

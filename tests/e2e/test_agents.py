@@ -29,6 +29,14 @@ def agent_of(keeper: int) -> int:
     return int(found.stdout.split()[0]) if found.stdout.strip() else 0
 
 
+def kill_agent(product: Product) -> int:
+    """KILL the agent of the last node as soon as there is one; its pid."""
+    found: list[int] = []
+    product.wait_until(lambda: found.append(agent_of(product.pids[-1])) or found[-1])
+    os.kill(found[-1], signal.SIGKILL)
+    return found[-1]
+
+
 def ticks(folder: Path, attempt: int) -> list[int]:
     """The moments at which an attempt was seen alive, by one clock for all."""
     path = folder / str(attempt)
@@ -105,8 +113,7 @@ def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(
         product.wait_until(lambda: product.client.logs.read("default", "long") == b"before\n")
         product.wait_until(is_state(product, "long", "running"))
         start_s = seconds_of_a_start()
-        killed = agent_of(keeper)
-        os.kill(killed, signal.SIGKILL)
+        killed = kill_agent(product)
         back_s = timed(product, lambda: agent_of(keeper) not in (0, killed) and _is_ready(product, 1))
         assert back_s < ADOPTED_S_MAX + 4 * start_s
         (tmp_path / "go").touch()
@@ -127,7 +134,7 @@ def test_both_logs_of_a_separate_stderr_outlive_a_killed_agent_and_a_killed_serv
         product.client.workloads.submit({"name": "apart", "command": script, "stderr": "separate", "retries": 0})
         with product.client.logs.follow("default", "apart", attempt=1, stream="all") as follower:
             shown = list(shown_until(follower, b"out 1\n", b"err 1\n"))
-            os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+            kill_agent(product)
             (tmp_path / "1").touch()
             shown += shown_until(follower, b"out 2\n", b"err 2\n")
             product.kill_server()
@@ -158,11 +165,10 @@ def shown_until(follower: LogFollower, *wanted: bytes) -> tuple[bytes, bytes]:
 
 def test_an_end_while_the_agent_is_dead_is_not_lost(tmp_path: Path) -> None:
     with Product(agents=1) as product:
-        keeper = product.pids[-1]
         script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo done; exit 3"
         product.client.workloads.submit({"name": "quick", "command": script, "retries": 0})
         product.wait_until(is_state(product, "quick", "running"))
-        os.kill(agent_of(keeper), signal.SIGKILL)
+        kill_agent(product)
         (tmp_path / "go").touch()
         product.wait_until(is_state(product, "quick", "failed"))
         assert (instance(product, "quick").exit_code, instance(product, "quick").attempt) == (3, 1)

@@ -1,7 +1,6 @@
 """Containers on a real engine as work of every kind, through server, agent and keeper."""
 
 import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ from roost.client.tunnels import Tunnel
 from roost.model.tunnels import TunnelEnd
 from tests.cli.serving import wait_until
 from tests.components.docker import shared_engine
-from tests.e2e.test_agents import agent_of, instance, is_state
+from tests.e2e.test_agents import instance, is_state, kill_agent
 from tests.e2e.test_exec import everything, sleepers
 
 ALONE = {"network": "none"}
@@ -144,7 +143,7 @@ def test_an_action_of_a_pipeline_is_a_container(product: Product) -> None:
 def test_a_container_outlives_its_agent(product: Product, tmp_path: Path) -> None:
     submit(product, "long", command="echo begun; sleep 3; echo done")
     product.wait_until(lambda: product.client.logs.read("default", "long") == b"begun\n")
-    os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+    kill_agent(product)
     assert finished(product, "long") == b"begun\ndone\n"
     assert instance(product, "long").attempt == 1
 

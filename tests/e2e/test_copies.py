@@ -1,7 +1,6 @@
 """Copies into and out of real runs, while agents, servers and runs end."""
 
 import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from roost_lab.bench.product import LONG_LEASE, Product
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.schema.files import CopyView
-from tests.e2e.test_agents import agent_of, is_state
+from tests.e2e.test_agents import is_state, kill_agent
 
 LARGE = os.urandom(20 << 20)
 
@@ -76,7 +75,7 @@ def test_a_copy_goes_on_when_its_agent_or_server_is_killed_and_is_never_seen_in_
         product.wait_until(lambda: copying.done() or list(staging.glob("*/*/*")), look_s=0.001)
         assert not (work / "many").exists() or len(list((work / "many").iterdir())) == 500
         if killed == "agent":
-            os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+            kill_agent(product)
         else:
             product.kill_server()
             product.start_server()

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import signal
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from roost_lab.bench.product import Product
 from roost.files.manifest import FileEntry, Manifest, decode, encode
 from roost.ports.blobs import digest_of
 from tests.components.seaweedfs import setting_of
-from tests.e2e.test_agents import agent_of, instance, is_state, kill_node
+from tests.e2e.test_agents import agent_of, instance, is_state, kill_agent, kill_node
 
 DATA = os.urandom(100_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -105,11 +104,10 @@ def test_an_array_fetches_a_shared_input_once_for_a_node() -> None:
 
 def test_an_agent_that_is_killed_while_it_fetches_begins_anew() -> None:
     with site() as web, Product(agents=1) as product:
-        keeper = product.pids[-1]
         web.gate.clear()
         submit(product, "killed", SUM, inputs=[web.input(to="in/data.bin")])
         product.wait_until(lambda: web.requests)
-        os.kill(agent_of(keeper), signal.SIGKILL)
+        kill_agent(product)
         product.wait_until(lambda: web.requests == 2)
         web.gate.set()
         product.wait_until(is_state(product, "killed", "succeeded"))
@@ -236,7 +234,7 @@ def test_outputs_outlive_the_agent_and_the_server_that_were_to_have_them(tmp_pat
         product.kill_server()
         (tmp_path / "go").touch()
         product.wait_until(lambda: list(product.data.glob("*/work/*/attempt")))
-        os.kill(agent_of(keeper), signal.SIGKILL)
+        kill_agent(product)
         product.wait_until(lambda: agent_of(keeper))
         product.start_server()
         product.wait_until(is_state(product, "late", "succeeded"))
@@ -245,14 +243,12 @@ def test_outputs_outlive_the_agent_and_the_server_that_were_to_have_them(tmp_pat
 
 def test_agents_that_are_killed_again_and_again_while_they_collect_lose_nothing(tmp_path: Path) -> None:
     with Product(agents=1) as product:
-        keeper = product.pids[-1]
         submit(product, "late", GATED.format(tmp_path), outputs=["zeros", "attempt"])
         product.wait_until(is_state(product, "late", "running"))
         (tmp_path / "go").touch()
         product.wait_until(lambda: list(product.data.glob("*/work/*/attempt")))
         for _ in range(3):
-            product.wait_until(lambda: agent_of(keeper))
-            os.kill(agent_of(keeper), signal.SIGKILL)
+            kill_agent(product)
         product.wait_until(is_state(product, "late", "succeeded"))
         assert (instance(product, "late").attempt, kept(product, "late")) == (1, ENDED)
 

@@ -1,13 +1,11 @@
 """Results of real processes, while agents, servers and machines die."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 from roost_lab.bench.product import Product
 
-from tests.e2e.test_agents import agent_of, instance, is_state
+from tests.e2e.test_agents import instance, is_state, kill_agent
 
 GATED = "while [ ! -e {0}/go ]; do sleep 0.01; done; echo $ROOST_ATTEMPT > $ROOST_RESULT; {1}"
 
@@ -18,10 +16,9 @@ def result(product: Product, name: str) -> Any:
 
 def test_a_result_that_was_written_while_the_agent_was_dead_is_not_lost(tmp_path: Path) -> None:
     with Product(agents=1) as product:
-        keeper = product.pids[-1]
         product.client.workloads.submit({"name": "quick", "command": GATED.format(tmp_path, "exit 3"), "retries": 0})
         product.wait_until(is_state(product, "quick", "running"))
-        os.kill(agent_of(keeper), signal.SIGKILL)
+        kill_agent(product)
         (tmp_path / "go").touch()
         product.wait_until(is_state(product, "quick", "failed"))
         assert (instance(product, "quick").attempt, result(product, "quick")) == (1, 1)
@@ -30,12 +27,10 @@ def test_a_result_that_was_written_while_the_agent_was_dead_is_not_lost(tmp_path
 def test_no_result_is_lost_or_mixed_while_agents_are_killed_at_the_end_of_runs() -> None:
     """Each run says when it ends, and its agent is killed in that moment."""
     with Product(agents=1, cpu="8") as product:
-        keeper = product.pids[-1]
         for number in range(5):
             script = f'echo "[$ROOST_INDEX, {number}, $ROOST_ATTEMPT]" > $ROOST_RESULT'
             product.client.workloads.submit({"name": f"burst-{number}", "command": script, "count": 8, "fenced": False})
-            product.wait_until(lambda: agent_of(keeper))
-            os.kill(agent_of(keeper), signal.SIGKILL)
+            kill_agent(product)
         names = [("default", f"burst-{number}") for number in range(5)]
         product.client.workloads.wait(names, timeout_s=120)
         for number, (project, name) in enumerate(names):

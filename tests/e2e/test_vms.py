@@ -18,7 +18,7 @@ from roost.cli.common.sending import send_paths
 from roost.client.errors import ApiError
 from roost.keeper.processes import started_by
 from tests.components.guest import shared_guest
-from tests.e2e.test_agents import agent_of, instance, is_state
+from tests.e2e.test_agents import agent_of, instance, is_state, kill_agent
 
 TICKS = "echo begun; i=0; while :; do i=$((i+1)); echo tick $i; sleep 1; done"
 BRIDGE = f"rtest{os.getpid()}"  # no other test of this machine has it
@@ -117,7 +117,7 @@ def test_a_machine_outlives_its_agent_and_takes_commands_from_the_next(product: 
     submit(product, "kept")
     says(product, "kept", b"tick 1")
     (before,) = machines(product)
-    os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+    kill_agent(product)
     product.wait_until(lambda: agent_of(product.pids[-1]) != 0)
     power(product, "kept", "pause", "paused")
     assert machines(product) == [before] and instance(product, "kept").attempt == 1
