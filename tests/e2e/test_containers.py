@@ -72,7 +72,8 @@ def test_no_variable_of_a_run_reaches_a_program_outside_its_container(product: P
 
 
 def test_a_container_has_no_privileges(product: Product) -> None:
-    script = "grep -E 'CapBnd|NoNewPrivs' /proc/self/status; ls /dev | grep -c '^[shv]d' ; ls /var/run/docker.sock"
+    script = "exec 2>&1; grep -E 'CapBnd|NoNewPrivs' /proc/self/status; ls /dev | grep -c '^[shv]d'; "
+    script += "ls /var/run/docker.sock"
     submit(product, "bare", command=script)
     log = finished(product, "bare", "failed")
     assert b"CapBnd:\t0000000000000000\nNoNewPrivs:\t1\n0\n" in log
@@ -176,13 +177,12 @@ def test_a_command_runs_in_a_container_and_ends_with_its_client(product: Product
     out, err, end = everything(product.client.tunnels.exec("default", "inside", ["no-such-program"]))
     assert end is not None and end.code in (126, 127) and b"no-such-program" in out + err, "as the engine says it"
 
-    tunnel = product.client.tunnels.exec(
-        "default", "inside", ["sh", "-c", "stty size; read x; stty size; exec sleep 71717"], terminal=True, rows=33,
-        columns=99,
-    )  # fmt: skip
+    # An engine gives a terminal its size when the command runs already.
+    script = "until stty size | grep '33 99'; do sleep 0.1; done; until stty size | grep '44 111'; do sleep 0.1; done"
+    command = ["sh", "-c", f"{script}; exec sleep 71717"]
+    tunnel = product.client.tunnels.exec("default", "inside", command, terminal=True, rows=33, columns=99)
     assert "33 99" in until(tunnel, b"33 99\r\n")
     tunnel.resize(44, 111)
-    tunnel.write(b"\n")
     assert "44 111" in until(tunnel, b"44 111\r\n")
     product.wait_until(lambda: sleepers("71717"))
     tunnel.close()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -225,12 +224,11 @@ def test_a_machine_has_its_disks_after_a_restart_of_its_node(product: Product) -
     submit(product, "home", script, disks=[{"name": "data", "size": "1MiB"}])
     says(product, "home", b"ready")
     (before,) = machines(product)
-    keeper = product._processes.pop()
-    keeper.kill()
-    keeper.wait()
+    node = product._processes.pop()
+    node.kill()
+    node.wait()
     product.wait_until(lambda: before not in machines(product))
-    again: Any = keeper.args
-    product._processes.append(product._start(again, product.data / "node-1" / "again.log", dict(os.environ)))
+    start_again(product, node)
     product.wait_until(
         lambda: instance(product, "home").attempt == 2 and b"ready" in log(product, "home"), within_s=BOOT_S
     )
@@ -239,13 +237,22 @@ def test_a_machine_has_its_disks_after_a_restart_of_its_node(product: Product) -
     product.wait_until(is_state(product, "home", "cancelled"), within_s=BOOT_S)
 
 
+def start_again(product: Product, node: "subprocess.Popen[bytes]") -> None:
+    again: Any = node.args
+    product._processes.append(product._start(again, product.data / "node-1" / "again.log", dict(os.environ)))
+
+
 def test_a_stop_of_the_node_ends_its_machines(product: Product) -> None:
-    """Last: the node is gone after it."""
     submit(product, "last")
     says(product, "last", b"begun")
     assert len(machines(product)) == 1
-    os.kill(product.pids[-1], signal.SIGTERM)
+    node = product._processes.pop()
+    node.terminate()
+    node.wait()
     product.wait_until(lambda: machines(product) == [])
+    start_again(product, node)
+    product.client.workloads.cancel("default", "last")
+    product.wait_until(is_state(product, "last", "cancelled"), within_s=BOOT_S)
 
 
 def test_a_client_types_at_the_console(product: Product) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from roost.cli.common.exit_codes import USAGE, Failure
+from roost.cli.common.interrupts import Interrupts
 from roost.cli.common.options import project_option
 from roost.cli.common.output import echo_err
 from roost.cli.common.session import connect
@@ -75,7 +76,8 @@ def port_forward(target: Target, forwards: tuple[Forward, ...], address: str, pr
             echo_err(f"{here[0]}:{here[1]} is {forward.remote} of {found}")
             work = (listener, Target(found.project, found.name, index), forward.remote, slots)
             threading.Thread(target=_accept, args=work, daemon=True).start()
-        threading.Event().wait()
+        with Interrupts(patience=0):
+            threading.Event().wait()
 
 
 def _listen(address: str, port: int) -> socket.socket:
