@@ -43,9 +43,9 @@ VARIABLES = (
     ("`NO_COLOR`", "commands", "set: no colours"),
     ("`XDG_CONFIG_HOME`, `XDG_DATA_HOME`", "all", "in place of `~/.config` and `~/.local/share`"),
     (
-        "`ROOST_KEEPER`, `ROOST_KEEPER_SOCK`, `ROOST_KEEPER_PORTS`, `ROOST_RUN`, `ROOST_CHECK`",
+        "`ROOST_KEEPER`, `ROOST_KEEPER_SOCK`, `ROOST_KEEPER_PORTS`, `ROOST_RUN`, `ROOST_COMMAND`, `ROOST_CHECK`",
         "Roost itself",
-        "marks of its processes; do not set them",
+        "marks of processes; do not set them",
     ),
 )
 PROCESSES = ("up", "server", "agent")  # commands that start processes: their options are the configuration
