@@ -23,6 +23,7 @@ BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
 STARTED = re.compile(r"roost: [a-z]+ runs on node-\d")
 RUN_ID = re.compile(r"\b[0-9a-f]{6}\b")
 VARYING = (
+    (re.compile(r"\b(less than )?\d+(\.\d+)?([KMGT]i)?B\b"), "SIZE"),
     (RUN_ID, "ID"),  # before times: 81427d is no number of days
     (re.compile(r"\b(\d+(\.\d+)?(ms|s|m|h|d))+( ago)?|\bnow\b"), "TIME"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d(\.\d+)?"), "TIME"),
