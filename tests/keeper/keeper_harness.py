@@ -21,6 +21,8 @@ DEADLINE_S = 60.0  # for what takes milliseconds: the machine may be busy
 Event = dict[str, Any]
 T = TypeVar("T")
 
+EXITING = 0x4  # PF_EXITING, of the flags of a process
+
 
 def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE_S) -> T:
     """Wait for something to come true, and return it."""
@@ -32,9 +34,10 @@ def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE_S) ->
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and not merely waited for."""
+    """Whether a process is there, neither merely waited for nor about to end: then it has no memory any more."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        state, *_, flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:7]
+        return state not in "ZX" and not int(flags) & EXITING
     except (FileNotFoundError, ProcessLookupError):
         return False
 
