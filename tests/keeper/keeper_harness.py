@@ -34,7 +34,7 @@ def until(condition: Callable[[], T], what: str, seconds: float = DEADLINE_S) ->
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there, neither merely waited for nor about to end: then it has no memory any more."""
+    """Whether a process is there, neither merely waited for nor about to end."""
     try:
         state, *_, flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:7]
         return state not in "ZX" and not int(flags) & EXITING
